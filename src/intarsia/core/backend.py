@@ -1,0 +1,79 @@
+"""What a backend is: it builds engines at compile time and loads them at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+
+@dataclass(frozen=True)
+class BuiltEngine:
+    """What `Backend.build` returns: the sections of an engine container, and facts about them.
+
+    Attributes:
+        payload: Compiled engine, in the backend's own serialisation.
+        source: Portable form from which `Backend.rebuild` makes the engine anew, or None.
+        backend_version: Version of the library that built the payload.
+        target: What the payload was compiled for, as text that a person can read ("CPU x86-64 avx2").
+        options: Options that `rebuild` needs again; JSON values only.
+    """
+
+    payload: bytes
+    source: bytes | None
+    backend_version: str
+    target: str
+    options: Mapping[str, Any]
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """A compiled partition, ready to run.
+
+    It may be called from several threads at once. It holds on to the memory of its inputs until the call has
+    ended. Its outputs are contiguous, and alias neither its inputs nor each other nor a later call's outputs.
+    """
+
+    def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Run the engine on inputs of the dtypes and shapes that its signature names."""
+        ...
+
+
+class Backend(Protocol):
+    """Builds engines (`supports`, `build`) and loads them (`load`, `rebuild`).
+
+    Constructing a backend imports nothing heavy and never fails; each half imports its library when it is first
+    used and raises `EngineUnavailable` (naming the extra that installs it) when it is missing.
+    """
+
+    name: str
+
+    def supports(self, node: torch.fx.Node) -> str | None:
+        """None when the backend takes this `call_function` node, else the reason why not, as a short phrase."""
+        ...
+
+    def build(self, program: torch.export.ExportedProgram, options: Mapping[str, Any]) -> BuiltEngine:
+        """Compile a partition. Its weights become constants inside the engine.
+
+        Raises:
+            EngineBuildFailed: The library refuses the program.
+        """
+        ...
+
+    def load(self, payload: memoryview, options: Mapping[str, Any]) -> Engine:
+        """Make an engine of a payload.
+
+        Raises:
+            EngineRefused: This machine's library or processor does not accept the payload.
+        """
+        ...
+
+    def rebuild(self, source: memoryview, options: Mapping[str, Any]) -> Engine:
+        """Make an engine of the portable source, on this machine.
+
+        Raises:
+            EngineBuildFailed: The library refuses the source.
+        """
+        ...

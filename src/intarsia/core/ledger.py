@@ -1,0 +1,76 @@
+"""The account of an export: what became of every node, partition output, state entry, write and engine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Kind = Literal["node", "partition", "output", "state", "mutation", "engine", "user output"]
+Fate = Literal["kept", "merged", "removed"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What became of one thing of the hybrid.
+
+    Attributes:
+        kind: What it is.
+        subject: Its name in the hybrid, with the path of the partition call ("submod_1/add_2").
+        fate: "kept", "merged" (into `image`) or "removed".
+        image: Name in the exported program, or None when it was removed.
+        reason: Why; empty for what was simply kept.
+    """
+
+    kind: Kind
+    subject: str
+    fate: Fate
+    image: str | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Every entry of one export, in the order in which the exporter met the things.
+
+    Example:
+        >>> ledger = Ledger((Entry("node", "relu", "kept", "relu"), Entry("node", "neg", "removed", None, "unused")))
+        >>> print(ledger.summary())
+        2 nodes: 1 kept, 1 removed (1 unused)
+    """
+
+    entries: tuple[Entry, ...]
+
+    def select(self, kind: Kind | None = None, fate: Fate | None = None) -> tuple[Entry, ...]:
+        """Entries of one kind, of one fate, or both."""
+        return tuple(e for e in self.entries if kind in (None, e.kind) and fate in (None, e.fate))
+
+    def summary(self) -> str:
+        """A line per kind: how many were kept, merged and removed, and for which reasons."""
+        kinds = dict.fromkeys(entry.kind for entry in self.entries)
+        return "\n".join(self._line(kind) for kind in kinds)
+
+    def _line(self, kind: Kind) -> str:
+        entries = self.select(kind)
+        parts = []
+        for fate in ("kept", "merged", "removed"):
+            chosen = [entry for entry in entries if entry.fate == fate]
+            if chosen:
+                parts.append(f"{len(chosen)} {fate}{_reasons(chosen)}")
+        plural = "" if len(entries) == 1 else "s"
+        return f"{len(entries)} {kind}{plural}: {', '.join(parts)}"
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The entries as JSON values; `from_json` reads them back."""
+        return [asdict(entry) for entry in self.entries]
+
+    @classmethod
+    def from_json(cls, values: Iterable[dict[str, Any]]) -> Ledger:
+        """The ledger that `to_json` wrote."""
+        return cls(tuple(Entry(**value) for value in values))
+
+
+def _reasons(entries: Iterable[Entry]) -> str:
+    counts = Counter(entry.reason for entry in entries if entry.reason)
+    return f" ({', '.join(f'{n} {reason}' for reason, n in counts.most_common())})" if counts else ""
