@@ -1,0 +1,216 @@
+"""The only module that touches a private name of torch: one documented function or name per use.
+
+Each says why no public name does. All were tried on torch 2.13.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import sympy
+import torch
+import torch.utils._pytree as pytree
+from torch._export.verifier import TrainingIRVerifier, Verifier
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.export._unlift import GuardsFn
+from torch.export.dynamic_shapes import _DerivedDim, _DimHint, _DimHintType, _StaticDim
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.graph import _PyTreeCodeGen
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges
+
+__all__ = [
+    "MODE_SWITCHES",
+    "DerivedDim",
+    "DimHint",
+    "FakeTensor",
+    "FakeTensorMode",
+    "HigherOrderOperator",
+    "OpOverload",
+    "OpOverloadPacket",
+    "PytreeConvention",
+    "Schema",
+    "TreeSpec",
+    "ValueRanges",
+    "bounds_of",
+    "close_container",
+    "container_kind",
+    "is_buffer",
+    "is_guard_module",
+    "is_static_hint",
+    "is_training",
+    "load_archive",
+    "new_fake_mode",
+    "new_symbol",
+    "non_persistent_buffers",
+    "open_container",
+    "pytree",
+    "pytree_convention",
+    "schema_of",
+    "verifiers_for",
+]
+
+# Types of call targets; torch has no public names for them.
+HigherOrderOperator = torch._ops.HigherOrderOperator
+OpOverload = torch._ops.OpOverload
+OpOverloadPacket = torch._ops.OpOverloadPacket
+
+# Functions that `torch.export` leaves in a graph to switch autograd and autocast on and off; all are private.
+MODE_SWITCHES = frozenset(
+    [
+        torch._C._set_grad_enabled,
+        torch.amp.autocast_mode._enter_autocast,
+        torch.amp.autocast_mode._exit_autocast,
+    ]
+)
+
+# Entries of `dynamic_shapes` besides `torch.export.Dim`; they are made by public expressions only (`2 * dim`, `Dim.AUTO`).
+DerivedDim = _DerivedDim
+DimHint = _DimHint
+
+# `torch.export` states its calling conventions in these specs; `torch.utils.pytree` makes others.
+TreeSpec = pytree.TreeSpec
+
+
+class PytreeConvention(NamedTuple):
+    """Names and structures that a graph's pytree code generation carries."""
+
+    names: list[str]
+    in_spec: TreeSpec
+    out_spec: TreeSpec | None
+
+
+def pytree_convention(graph: torch.fx.Graph) -> PytreeConvention | None:
+    """The calling convention of a graph with pytree code generation, or None for plain code generation.
+
+    A graph keeps it in a private attribute, and its class has no public name.
+    """
+    codegen = graph._codegen
+    if not isinstance(codegen, _PyTreeCodeGen) or codegen.pytree_info is None:
+        return None
+    return PytreeConvention(*codegen.pytree_info)
+
+
+def copy_convention(source: torch.fx.Graph, target: torch.fx.Graph) -> None:
+    """Give `target` the code generation, and so the calling convention, of `source`; graphs do not show theirs."""
+    target.set_codegen(source._codegen)
+
+
+class Schema(NamedTuple):
+    """What an operator's schema says about memory.
+
+    Attributes:
+        written: Positions of arguments that the operator writes, and their names.
+        aliased: Positions of arguments that a result may alias, and their names.
+        argument_names: Names of all arguments, by position.
+    """
+
+    written: tuple[int, ...]
+    aliased: tuple[int, ...]
+    argument_names: tuple[str, ...]
+
+
+_NO_SCHEMA = Schema((), (), ())
+_SCHEMAS: dict[Any, Schema] = {}
+
+
+def schema_of(target: Any) -> Schema:
+    """What a call target writes and aliases; an operator object shows its schema under a private name only.
+
+    Targets that are no operators of one schema (higher-order operators, Python functions) write and alias nothing.
+    """
+    if not isinstance(target, OpOverload):
+        return _NO_SCHEMA
+    found = _SCHEMAS.get(target)
+    if found is None:
+        schema = target._schema
+        arguments = list(enumerate(schema.arguments))
+        written = tuple(i for i, a in arguments if a.alias_info is not None and a.alias_info.is_write)
+        views = any(result.alias_info is not None for result in schema.returns)
+        aliased = tuple(i for i, a in arguments if views and a.alias_info is not None)
+        found = _SCHEMAS[target] = Schema(written, aliased, tuple(a.name for _, a in arguments))
+    return found
+
+
+def is_guard_module(module: torch.nn.Module) -> bool:
+    """Whether this is the module of input checks that `ExportedProgram.module()` puts in; its class is private."""
+    return isinstance(module, GuardsFn)
+
+
+def is_buffer(module: torch.nn.Module, name: str) -> bool:
+    """Whether the module itself registered a buffer of this name; public methods list all buffers to tell one."""
+    return name in module._buffers
+
+
+def non_persistent_buffers(module: torch.nn.Module) -> set[str]:
+    """Names of the module's own buffers that its state dict leaves out; no public method lists them."""
+    return module._non_persistent_buffers_set
+
+
+def verifiers_for(*, writes_in_place: bool) -> list[type[Verifier]]:
+    """Verifiers of the dialect that a graph is in: one that writes in place is TRAINING, else it is ATEN."""
+    return [TrainingIRVerifier] if writes_in_place else [Verifier]
+
+
+def is_training(program: torch.export.ExportedProgram) -> bool:
+    """Whether the program is in the dialect whose graph writes in place; the verifier's name says so."""
+    return program.verifiers[0].dialect == "TRAINING"
+
+
+def new_fake_mode() -> FakeTensorMode:
+    """A fake mode whose sizes are static unless they are made symbolic by `new_symbol`."""
+    return FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+
+
+def new_symbol(shape_env: ShapeEnv, hint: int, bounds: ValueRanges[sympy.Integer], name: str) -> torch.SymInt:
+    """A symbolic size in a range; `ShapeEnv` makes symbols for a source only, whose classes are private."""
+    from torch._dynamo.source import ConstantSource
+    from torch.fx.experimental.symbolic_shapes import DimDynamic
+
+    source = ConstantSource(name)
+    symbol = shape_env.create_symbol(hint, source=source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
+    shape_env.var_to_range[symbol] = bounds
+    made = shape_env.create_symintnode(symbol, hint=hint, source=source)
+    assert isinstance(made, torch.SymInt)
+    return made
+
+
+def is_static_hint(dim: object) -> bool:
+    """Whether an entry of `dynamic_shapes` asks for a static size; the classes that say so are private."""
+    return isinstance(dim, _StaticDim) or (isinstance(dim, _DimHint) and dim.type == _DimHintType.STATIC)
+
+
+def bounds_of(lower: int, upper: Any) -> ValueRanges[sympy.Integer]:
+    """A range of sizes; an upper bound of None is torch's integer infinity, which has no public name."""
+    return ValueRanges(lower, int_oo if upper is None else upper)
+
+
+def container_kind(value: Any) -> Any:
+    """What torch flattens `value` as: its type, or `collections.namedtuple` for every named tuple.
+
+    A structure's `type` can only be compared with this; torch has no public name for it.
+    """
+    return pytree._get_node_type(value)
+
+
+def open_container(kind: Any, value: Any) -> tuple[list[Any], Any]:
+    """Children and context of one registered container, one level deep; the public functions flatten all levels."""
+    children, context = pytree.SUPPORTED_NODES[kind].flatten_fn(value)
+    return list(children), context
+
+
+def close_container(kind: Any, children: Sequence[Any], context: Any) -> Any:
+    """The registered container that `open_container` opened."""
+    return pytree.SUPPORTED_NODES[kind].unflatten_fn(children, context)
+
+
+def load_archive(file: Any) -> dict[str, torch.export.ExportedProgram]:
+    """The programs of a PT2 archive, by name.
+
+    `torch.export.load` answers any RuntimeError with a logged traceback and a second try in an older format.
+    """
+    from torch.export.pt2_archive._package import load_pt2
+
+    programs: dict[str, torch.export.ExportedProgram] = load_pt2(file).exported_programs
+    return programs

@@ -1,0 +1,157 @@
+"""The public functions: stages composed, and no logic of their own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from intarsia import surgery
+from intarsia.capture import capture
+from intarsia.core.coverage import coverage, find_coverage
+from intarsia.core.ledger import Ledger
+from intarsia.core.registry import find_backend
+from intarsia.engines import build_engines
+from intarsia.formats.pt2 import load_pt2, save_pt2
+from intarsia.partition import partition
+from intarsia.runtime.program import Program
+
+
+def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile are
+    model: torch.nn.Module | torch.export.ExportedProgram,
+    args: tuple[Any, ...] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    backend: str = "openvino",
+    torch_executed_ops: Iterable[Any] = (),
+    min_block_size: int = 1,
+    fallback: bool = True,
+    options: Mapping[str, Any] | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> torch.fx.GraphModule:
+    """Compile a model to a hybrid: engines for what the backend takes, torch operators for the rest.
+
+    Args:
+        model: Model, or a program that was exported already (then without `args`).
+        args: Example positional inputs.
+        kwargs: Example keyword inputs.
+        dynamic_shapes: As for `torch.export.export`.
+        backend: Name of the backend that builds the engines.
+        torch_executed_ops: Operators that stay in torch: operator objects, or names ("aten.linear").
+        min_block_size: Fewest operators that make an engine worth while, at least 1.
+        fallback: Whether a partition that cannot be built stays in torch; `coverage` tells why.
+        options: Passed through to the backend's library.
+        progress: Called with engines done, engines in all, and the name of the next one.
+
+    Returns:
+        A hybrid that can be called with the model's own arguments; `coverage` tells what runs where.
+
+    Raises:
+        CaptureError: `torch.export` cannot capture the model.
+        PartitionError: An operator name matches nothing.
+        EngineUnavailable: The backend is not known, or its library is not installed.
+        EngineBuildFailed: A partition cannot be built and `fallback` is False.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
+        >>> hybrid = compile(model, (torch.ones(2, 4),))
+        >>> coverage(hybrid).engines
+        ('openvino_0',)
+    """
+    builder = find_backend(backend)
+    program = capture(model, args, kwargs, dynamic_shapes=dynamic_shapes)
+    parts = partition(
+        program,
+        supports=builder.supports,
+        torch_executed_ops=torch_executed_ops,
+        min_block_size=min_block_size,
+        prefix=backend,
+    )
+    hybrid, _ = build_engines(
+        parts.hybrid,
+        parts.coverage,
+        backend=builder,
+        export=surgery.export,
+        options=options,
+        fallback=fallback,
+        progress=progress,
+    )
+    return hybrid
+
+
+def export(
+    hybrid: torch.fx.GraphModule,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    retrace: bool = False,
+) -> torch.export.ExportedProgram:
+    """Export a hybrid, by graph surgery alone unless `retrace` asks for `torch.export.export`.
+
+    See `intarsia.surgery.export` and `intarsia.surgery.retrace` for arguments and errors.
+
+    Example:
+        >>> hybrid = compile(torch.nn.Linear(4, 2), (torch.ones(3, 4),))
+        >>> program = export(hybrid)
+        >>> [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+        ['intarsia.run_engine.default', '<built-in function getitem>']
+    """
+    if retrace:
+        return surgery.retrace(hybrid, args, kwargs, dynamic_shapes=dynamic_shapes)
+    return surgery.export(hybrid, args, kwargs, dynamic_shapes=dynamic_shapes)
+
+
+def save(
+    hybrid_or_program: torch.fx.GraphModule | torch.export.ExportedProgram, path: str | os.PathLike[str]
+) -> None:
+    """Save a program as a `.pt2` file; a hybrid is exported first.
+
+    Raises:
+        FormatError: The file cannot be written; what was there before is left whole.
+
+    Example:
+        >>> import tempfile
+        >>> hybrid = compile(torch.nn.Linear(4, 2), (torch.ones(3, 4),))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save(hybrid, f"{folder}/model.pt2")
+        ...     load(f"{folder}/model.pt2")(torch.ones(3, 4)).shape
+        torch.Size([3, 2])
+    """
+    program = hybrid_or_program
+    placed = None
+    if isinstance(program, torch.fx.GraphModule):
+        placed = find_coverage(program)
+        program = surgery.export(program)
+    account = surgery.find_ledger(program)
+    facts = {"coverage": placed and asdict(placed), "ledger": account and account.to_json()}
+    save_pt2(program, path, facts=facts)
+
+
+def load(path: str | os.PathLike[str]) -> Program:
+    """Load a program from a `.pt2` file, whoever wrote it.
+
+    Files of other people are read by `torch.export.load`: load only what you trust.
+
+    Raises:
+        FormatError: The file is missing, cut short, foreign or damaged.
+        UnsupportedVersion: A newer intarsia wrote it.
+        EngineError: The bytes of an engine were changed.
+    """
+    return Program(*load_pt2(path))
+
+
+def ledger(program: torch.export.ExportedProgram | Program) -> Ledger:
+    """What export did with every node, output, state entry and write of the hybrid.
+
+    Args:
+        program: What `export` returned, or a program loaded from a file that `save` wrote.
+
+    Raises:
+        ConventionError: Nothing is known, for another tool made the program.
+    """
+    return surgery.ledger(program) if isinstance(program, torch.export.ExportedProgram) else program.ledger

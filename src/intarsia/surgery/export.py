@@ -1,0 +1,150 @@
+"""`export`: hybrid to exported program by graph surgery alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.fx import Graph, GraphModule, Node
+
+from intarsia._torch import TreeSpec, new_fake_mode, pytree
+from intarsia.core.coverage import find_coverage
+from intarsia.errors import HybridError
+from intarsia.surgery.assemble import Parts, assemble, remove_dead
+from intarsia.surgery.convention import Constant, Convention, InputLeaf, read_convention
+from intarsia.surgery.inline import Inliner
+from intarsia.surgery.ledger import Account
+from intarsia.surgery.lift import Lifter, new_placeholder, order_placeholders
+from intarsia.surgery.metadata import Described, Metadata, describe_input, find_mode
+from intarsia.surgery.mutations import MutationFinder
+from intarsia.surgery.ranges import Dims, Symbols, leaf_dims, read_ranges, restates, stated_ranges
+from intarsia.surgery.values import Value, flatten, is_container
+
+
+def export(
+    hybrid: GraphModule,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+) -> ExportedProgram:
+    """Export a hybrid by inlining its partitions; nothing is traced again, run or copied.
+
+    Args:
+        hybrid: Graph module whose graph calls partitions. Not modified.
+        args: Example positional arguments; needed only where the hybrid's graph has no metadata, and only their
+            structure, shapes and dtypes are used.
+        kwargs: Example keyword arguments, likewise.
+        dynamic_shapes: As for `torch.export.export`; needed only where the metadata does not say it.
+
+    Returns:
+        A program whose state is the very tensors of the hybrid. `ledger(program)` tells what became of everything.
+
+    Raises:
+        HybridError: A partition has no graph, or a call does not fit it.
+        StateError: A graph reads an attribute that is missing or cannot be exported.
+        ConventionError: The graph does not say how it is called, and neither do the examples.
+        ConservationError: The result would not hold what the hybrid holds.
+
+    Example:
+        >>> import torch
+        >>> graph = torch.fx.symbolic_trace(torch.nn.Linear(3, 2))
+        >>> program = export(graph, (torch.ones(4, 3),))
+        >>> [spec.target for spec in program.graph_signature.input_specs]
+        ['weight', 'bias', None]
+    """
+    if not isinstance(hybrid, GraphModule):
+        raise HybridError(
+            "argument 'hybrid'",
+            found=f"a {type(hybrid).__qualname__}",
+            expected="a torch.fx.GraphModule",
+            fix="Compile the model first (intarsia.compile), or trace it to a GraphModule.",
+        )
+    convention = read_convention(hybrid, args, kwargs)
+    dims = leaf_dims(convention, dynamic_shapes)
+    restated = restates(convention.leaves, dims)
+    metadata = Metadata(new_fake_mode() if restated else find_mode(hybrid))
+    described = _describe(convention, dims, metadata, restated=restated)
+    graph, account = Graph(), Account()
+    for name, reason in getattr(find_coverage(hybrid), "removed", ()):
+        account.note("node", name, "removed", None, reason)
+    inputs = _place_inputs(graph, convention.leaves, described)
+    lifter = Lifter(graph, metadata)
+    lifter.reserve_names(hybrid)
+    inliner = Inliner(graph, lifter, metadata, account)
+    values = _bind_inputs(convention, inputs, described)
+    trusted = all(metadata.fits(node, value) for node, value in values.items())
+    leaves, out_spec = _outputs(inliner.inline(hybrid, values, trusted=trusted), convention)
+    output = graph.output(tuple(leaves))
+    remove_dead(graph, account)
+    targets = {node: entry.name for entry, node in lifter.lifted() if entry.kind is not InputKind.CUSTOM_OBJ}
+    targets |= {node: leaf.path for leaf, node in zip(convention.leaves, inputs, strict=True)}
+    mutations = MutationFinder(graph, targets, metadata, account).declare(inliner.writers, lifter.sharing())
+    leaves = output.args[0]
+    output.args = ((*mutations.values.values(), *leaves),)
+    lifted = lifter.finish(account)
+    order_placeholders(graph, [*(node for _, node in lifted), *inputs])
+    ranges = read_ranges(graph, hybrid.meta.get("range_constraints"), stated_ranges(described, dims), metadata)
+    examples = None if args is None and kwargs is None else (tuple(args or ()), dict(kwargs or {}))
+    parts = Parts(
+        graph=graph,
+        lifted=lifted,
+        inputs=inputs,
+        outputs=leaves,
+        mutations=mutations,
+        in_spec=convention.in_spec,
+        out_spec=out_spec,
+        names=convention.names,
+        ranges=ranges,
+        bodies={node.target: inliner.bodies[node.target] for node in graph.find_nodes(op="get_attr")},
+        examples=examples,
+    )
+    program = assemble(parts)
+    account.close(program, graph, mutations.built)
+    return program
+
+
+def _describe(convention: Convention, dims: Sequence[Dims], metadata: Metadata, *, restated: bool) -> list[Described]:
+    if not restated:
+        return [describe_input(leaf, metadata) for leaf in convention.leaves]
+    symbols = Symbols(metadata)
+    return [
+        symbols.describe(leaf, asked) if asked else describe_input(leaf, metadata)
+        for leaf, asked in zip(convention.leaves, dims, strict=True)
+    ]
+
+
+def _place_inputs(graph: Graph, leaves: Sequence[InputLeaf], described: Sequence[Described]) -> list[Node]:
+    inputs = []
+    for leaf, description in zip(leaves, described, strict=True):
+        placeholder = new_placeholder(graph, leaf.name)
+        placeholder.meta["val"] = description
+        inputs.append(placeholder)
+    return inputs
+
+
+def _bind_inputs(convention: Convention, inputs: Sequence[Node], described: Sequence[Described]) -> dict[Node, Value]:
+    """Values of the hybrid's placeholders; a number is the number itself, for its use was fixed when it was traced."""
+
+    def value(index: int) -> Value:
+        symbolic = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
+        return inputs[index] if isinstance(described[index], symbolic) else described[index]
+
+    return {
+        node: bound.value if isinstance(bound, Constant) else pytree.tree_map(value, bound)
+        for node, bound in convention.bindings.items()
+    }
+
+
+def _outputs(returned: Value, convention: Convention) -> tuple[list[Value], TreeSpec]:
+    """Leaves and structure of what the hybrid returns."""
+    if convention.out_spec is None:
+        return flatten(returned)
+    leaves = list(returned) if isinstance(returned, (list, tuple)) else [returned]
+    if any(is_container(leaf) for leaf in leaves):
+        return flatten(pytree.tree_unflatten(leaves, convention.out_spec))
+    return leaves, convention.out_spec
+

@@ -1,0 +1,241 @@
+"""The walk: every partition's graph inlined into one new graph, input i bound to what the call passes at position i.
+
+The walk keeps its own stack, so that nesting is bounded by a stated limit and not by Python's recursion.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_arg
+
+from intarsia._torch import TreeSpec, is_guard_module, pytree, pytree_convention, schema_of
+from intarsia.errors import HybridError
+from intarsia.surgery.binding import bind
+from intarsia.surgery.ledger import Account
+from intarsia.surgery.lift import Lifter
+from intarsia.surgery.lower import is_exportable, is_mode_switch, trace_call, trace_module
+from intarsia.surgery.metadata import Metadata
+from intarsia.surgery.state import join, resolve
+from intarsia.surgery.values import Value, is_container
+
+MAX_DEPTH = 1000
+"""Partitions may be nested this deep."""
+
+
+@dataclass
+class _Frame:
+    """One call of one graph, while it is being inlined.
+
+    Attributes:
+        owner: Module whose attributes the graph reads.
+        graph: The graph.
+        path: Dotted path of the module in the hybrid, which names its state.
+        place: Path of the call ("submod_1/mlp"), which names its nodes in the ledger.
+        values: Value of each node of the graph met so far.
+        trusted: Whether the metadata of the graph's nodes fits this call.
+        caller: The node that called it, or None for the hybrid itself.
+        rest: Nodes still to come.
+    """
+
+    owner: torch.nn.Module
+    graph: Graph
+    path: str
+    place: str
+    values: dict[Node, Value]
+    trusted: bool
+    caller: Node | None
+    rest: Iterator[Node] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rest = iter(self.graph.nodes)
+
+    def subject(self, node: Node) -> str:
+        return f"{self.place}/{node.name}" if self.place else node.name
+
+    def arguments(self, node: Node) -> tuple[tuple[Value, ...], dict[str, Value]]:
+        return map_arg((node.args, node.kwargs), self.values.__getitem__)
+
+
+class Inliner:
+    """Builds the new graph.
+
+    Args:
+        graph: The new graph, which holds the placeholders of the inputs already.
+        lifter: Makes the placeholders of state.
+        metadata: Makes descriptions.
+        account: Takes the ledger's entries.
+
+    Attributes:
+        writers: Nodes of the new graph that write one of their arguments, in order.
+        bodies: What `get_attr` nodes of the new graph name, by their target: bodies of higher-order operators.
+    """
+
+    def __init__(self, graph: Graph, lifter: Lifter, metadata: Metadata, account: Account) -> None:
+        self.writers: list[Node] = []
+        self.bodies: dict[str, Any] = {}
+        self._graph = graph
+        self._lifter = lifter
+        self._metadata = metadata
+        self._account = account
+        self._stack: list[_Frame] = []
+        self._traced: dict[int, Graph] = {}
+        self._body_nodes: dict[int, Node] = {}
+
+    def inline(self, hybrid: GraphModule, inputs: dict[Node, Value], *, trusted: bool) -> Value:
+        """Inline the hybrid's own graph.
+
+        Args:
+            hybrid: Not modified.
+            inputs: Value of each of its placeholders.
+            trusted: Whether its metadata describes these inputs.
+
+        Returns:
+            What its output node returns, in values of the new graph.
+
+        Raises:
+            HybridError: A call names something that has no graph, or passes what its partition does not take.
+            StateError: A graph reads an attribute that is missing or cannot be exported.
+        """
+        self._stack.append(_Frame(hybrid, hybrid.graph, "", "", inputs, trusted, None))
+        while True:
+            frame = self._stack[-1]
+            node = next(frame.rest)
+            if node.op != "output":
+                self._visit(frame, node)
+                continue
+            returned = map_arg(node.args[0], frame.values.__getitem__)
+            self._stack.pop()
+            if frame.caller is None:
+                return returned
+            self._leave(frame, frame.caller, returned)
+
+    def _visit(self, frame: _Frame, node: Node) -> None:
+        if node.op == "get_attr":
+            frame.values[node] = self._read(frame, node)
+        elif node.op == "call_module":
+            self._enter(frame, node)
+        elif node.op != "placeholder":
+            self._call(frame, node)
+
+    def _read(self, frame: _Frame, node: Node) -> Node:
+        _, _, value = resolve(frame.owner, str(node.target), frame.path)
+        if isinstance(value, (torch.nn.Module, TreeSpec)):
+            body = self._name_body(value, str(node.target))
+            self._account.note("node", frame.subject(node), "kept", body)
+            return body
+        placeholder = self._lifter.read(frame.owner, node, frame.path)
+        self._account.note("node", frame.subject(node), "merged", placeholder, "state read as an input")
+        return placeholder
+
+    def _name_body(self, body: Any, target: str) -> Node:
+        if id(body) in self._body_nodes:
+            return self._body_nodes[id(body)]
+        base = name = target.replace(".", "_")
+        number = 0
+        while name in self.bodies:
+            number += 1
+            name = f"{base}_{number}"
+        self.bodies[name] = body
+        node = self._body_nodes[id(body)] = self._graph.create_node("get_attr", name)
+        return node
+
+    def _enter(self, frame: _Frame, node: Node) -> None:
+        target, place = str(node.target), frame.subject(node)
+        module = resolve(frame.owner, target, frame.path)[2]
+        if is_guard_module(module):
+            frame.values[node] = None
+            self._account.note("partition", place, "removed", None, "guard; the program checks its own inputs")
+            return
+        if len(self._stack) >= MAX_DEPTH:
+            raise HybridError(
+                f"partition '{place[:200]}'",
+                found=f"nesting deeper than {MAX_DEPTH}",
+                expected="less",
+                fix="Inline partitions that only call one another.",
+                node=node.name,
+            )
+        graph = self._graph_of(module, place)
+        values = bind(graph, *frame.arguments(node), place)
+        trusted = all(self._metadata.fits(placeholder, value) for placeholder, value in values.items())
+        self._account.note("partition", place, "merged", None, "inlined")
+        self._stack.append(_Frame(module, graph, join(frame.path, target), place, values, trusted, node))
+
+    def _graph_of(self, module: Any, place: str) -> Graph:
+        if isinstance(module, GraphModule):
+            return module.graph
+        if not isinstance(module, torch.nn.Module) or isinstance(module, torch.jit.ScriptModule):
+            raise HybridError(
+                f"partition '{place}'",
+                found=f"a {type(module).__qualname__}, which has no graph",
+                expected="a GraphModule, or an nn.Module that torch.fx can trace",
+                fix="Give the engine a graph body, or make the partition a GraphModule.",
+                node=place,
+            )
+        if id(module) not in self._traced:
+            self._traced[id(module)] = trace_module(module, place)
+        return self._traced[id(module)]
+
+    def _leave(self, frame: _Frame, caller: Node, returned: Value) -> None:
+        """Hand what a partition returns to its caller, in the partition's own structure."""
+        convention = pytree_convention(frame.graph)
+        if convention is not None and convention.out_spec is not None:
+            leaves = list(returned) if isinstance(returned, (list, tuple)) else [returned]
+            returned = pytree.tree_unflatten(leaves, convention.out_spec)
+        self._stack[-1].values[caller] = returned
+        if caller.op == "call_module":
+            self._note_outputs(frame.place, returned)
+
+    def _note_outputs(self, place: str, returned: Value) -> None:
+        for index, leaf in enumerate(pytree.tree_leaves(returned)):
+            image = leaf if isinstance(leaf, Node) else None
+            reason = "" if image is not None else "a constant"
+            self._account.note("output", f"{place}[{index}]", "merged", image, reason)
+
+    def _call(self, frame: _Frame, node: Node) -> None:
+        args, kwargs = frame.arguments(node)
+        if node.target is operator.getitem and is_container(args[0]):
+            frame.values[node] = self._take(frame, node, args[0], args[1])
+        elif node.op == "call_function" and is_exportable(node.target, args, kwargs):
+            frame.values[node] = self._emit(frame, node, args, kwargs)
+        else:
+            self._lower(frame, node, args, kwargs)
+
+    def _take(self, frame: _Frame, node: Node, container: Any, key: Any) -> Value:
+        try:
+            taken = container[key]
+        except (IndexError, KeyError, TypeError) as error:
+            raise HybridError(
+                f"node '{frame.subject(node)}'",
+                found=f"element {key!r}",
+                expected=f"one of the {len(container)} that its partition returns",
+                fix="Take an element that the partition's output node lists.",
+                node=node.name,
+            ) from error
+        image = taken if isinstance(taken, Node) else None
+        self._account.note("node", frame.subject(node), "merged", image, "element of a partition's result")
+        return taken
+
+    def _emit(self, frame: _Frame, node: Node, args: Sequence[Value], kwargs: dict[str, Value]) -> Node:
+        image = self._graph.create_node("call_function", node.target, tuple(args), kwargs, name=node.name)
+        image.meta = dict(node.meta)
+        if not (frame.trusted and "val" in node.meta and self._metadata.owns(node.meta["val"])):
+            switch = is_mode_switch(node.target)
+            image.meta["val"] = None if switch else self._metadata.of_call(image, frame.subject(node), self.bodies)
+        if schema_of(node.target).written:
+            self.writers.append(image)
+        self._account.note("node", frame.subject(node), "kept", image)
+        return image
+
+    def _lower(self, frame: _Frame, node: Node, args: Sequence[Value], kwargs: dict[str, Value]) -> None:
+        place = frame.subject(node)
+        traced = trace_call(node, tuple(args), kwargs, self._metadata, place)
+        given = [leaf for leaf in pytree.tree_leaves((tuple(args), kwargs)) if isinstance(leaf, Node)]
+        values = dict(zip(traced.graph.find_nodes(op="placeholder", sort=True), given, strict=True))
+        self._account.note("node", place, "merged", None, "traced to ATen operators")
+        self._stack.append(_Frame(traced, traced.graph, frame.path, place, values, True, node))

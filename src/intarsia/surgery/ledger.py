@@ -1,0 +1,106 @@
+"""The exporter's account: it enters what becomes of everything in a hybrid, and checks that nothing is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.fx import Graph, Node
+
+from intarsia.core.ledger import Entry, Fate, Kind, Ledger
+from intarsia.errors import ConservationError, ConventionError
+
+_LEDGERS: WeakKeyDictionary[torch.export.ExportedProgram, Ledger] = WeakKeyDictionary()
+_UNUSED = "nothing depends on it"
+
+
+def ledger(program: torch.export.ExportedProgram) -> Ledger:
+    """What the export that made this program did with every node, output, state entry and write of its hybrid.
+
+    Args:
+        program: The very object that `export` returned; a copy has no ledger.
+
+    Raises:
+        ConventionError: The program was not made by `export`.
+    """
+    found = find_ledger(program)
+    if found is None:
+        raise ConventionError(
+            "the program's ledger",
+            found="none",
+            expected="the account of the export that made the program",
+            fix="Pass the very object that intarsia.export returned; copies and other programs have no ledger.",
+        )
+    return found
+
+
+def find_ledger(program: torch.export.ExportedProgram) -> Ledger | None:
+    """The account of the export that made this very program, or None when another tool made it."""
+    return _LEDGERS.get(program)
+
+
+class Account:
+    """Entries of one export while it goes on.
+
+    An entry holds the image node itself until the account is closed, for a later step may replace or remove it.
+    """
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[Kind, str, Fate, Node | None, str]] = []
+        self._removed: dict[Node, str] = {}
+        self._replaced: dict[Node, Node] = {}
+
+    def note(self, kind: Kind, subject: str, fate: Fate, image: Node | None, reason: str = "") -> None:
+        """Enter what became of one thing."""
+        self._entries.append((kind, subject, fate, image, reason))
+
+    def remove(self, image: Node, reason: str = _UNUSED) -> None:
+        """Enter that a later step took an image out of the new graph."""
+        self._removed[image] = reason
+
+    def replace(self, image: Node, by: Node, reason: str) -> None:
+        """Enter that a later step put another node in the place of an image."""
+        self._removed[image] = reason
+        self._replaced[image] = by
+
+    def close(self, program: torch.export.ExportedProgram, graph: Graph, built: Mapping[Node, str]) -> Ledger:
+        """Check the account against the program and keep it.
+
+        Args:
+            program: The finished program.
+            graph: The graph that the walk built; its nodes are the images.
+            built: Nodes that steps after the walk added, with the reason each.
+
+        Raises:
+            ConservationError: An image is not in the program, or a node of the program is nobody's image.
+        """
+        entries = [self._settle(*entry) for entry in self._entries]
+        present = {node.name for node in program.graph.nodes}
+        images = {entry.image for entry in entries if entry.image is not None}
+        lost = images - present
+        invented = {
+            node.name
+            for node in graph.nodes
+            if node.op == "call_function" and node.name not in images and node not in built
+        }
+        if lost or invented:
+            raise ConservationError(
+                "the export",
+                found=f"{len(lost)} images that are gone ({_some(lost)}), {len(invented)} of nothing ({_some(invented)})",
+                expected="one image for every node that is kept",
+                fix="This is a fault of intarsia: please report it with the hybrid.",
+            )
+        closed = _LEDGERS[program] = Ledger(tuple(entries))
+        return closed
+
+    def _settle(self, kind: Kind, subject: str, fate: Fate, image: Node | None, reason: str) -> Entry:
+        while image is not None and image in self._removed:
+            reason = self._removed[image]
+            image = self._replaced.get(image)
+            fate = "removed" if image is None else "merged"
+        return Entry(kind, subject, fate, None if image is None else image.name, reason)
+
+
+def _some(names: set[str]) -> str:
+    return ", ".join(sorted(names)[:5]) or "none"

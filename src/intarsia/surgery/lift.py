@@ -1,0 +1,113 @@
+"""State reads to graph inputs: one placeholder for each state entry, however often it is read."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from torch.export.graph_signature import CustomObjArgument, InputKind
+from torch.fx import Graph, GraphModule, Node
+
+from intarsia._torch import TreeSpec
+from intarsia.surgery.ledger import Account
+from intarsia.surgery.metadata import Metadata
+from intarsia.surgery.state import StateEntry, StateTable, resolve
+
+_PREFIXES = {
+    InputKind.PARAMETER: "p_",
+    InputKind.BUFFER: "b_",
+    InputKind.CONSTANT_TENSOR: "c_",
+    InputKind.CUSTOM_OBJ: "obj_",
+}
+
+
+class Lifter:
+    """Makes the placeholders of state in the new graph.
+
+    Args:
+        graph: The new graph.
+        metadata: Describes the placeholders.
+
+    Attributes:
+        state: All state read so far.
+    """
+
+    def __init__(self, graph: Graph, metadata: Metadata) -> None:
+        self.state = StateTable()
+        self._graph = graph
+        self._metadata = metadata
+        self._placeholders: dict[int, Node] = {}
+
+    def read(self, owner: torch.nn.Module, node: Node, path: str) -> Node:
+        """The placeholder for what a `get_attr` node of a module at a path reads.
+
+        Raises:
+            StateError: There is no such attribute, or it is of a kind that cannot be exported.
+        """
+        entry = self.state.read(owner, str(node.target), path)
+        found = self._placeholders.get(id(entry.value))
+        if found is None:
+            found = self._placeholders[id(entry.value)] = self._place(entry, node)
+        return found
+
+    def reserve_names(self, hybrid: GraphModule) -> None:
+        """Give the state that the hybrid reads at its root the first choice of names."""
+        for node in hybrid.graph.find_nodes(op="get_attr"):
+            value = resolve(hybrid, str(node.target), "")[2]
+            if not isinstance(value, (torch.nn.Module, TreeSpec)):
+                self.state.read(hybrid, str(node.target), "")
+
+    def lifted(self) -> list[tuple[StateEntry, Node]]:
+        """Entries with their placeholders: parameters, buffers, constants, script objects."""
+        placed = [(entry, self._placeholders.get(id(entry.value))) for entry in self.state]
+        return [(entry, placeholder) for entry, placeholder in placed if placeholder is not None]
+
+    def sharing(self) -> set[Node]:
+        """Placeholders of tensors that share memory with another entry."""
+        by_storage: dict[int, list[Node]] = {}
+        for entry, placeholder in self.lifted():
+            if isinstance(entry.value, torch.Tensor) and entry.value.layout is torch.strided:
+                by_storage.setdefault(entry.value.untyped_storage().data_ptr(), []).append(placeholder)
+        by_storage.pop(0, None)
+        return {placeholder for group in by_storage.values() if len(group) > 1 for placeholder in group}
+
+    def finish(self, account: Account) -> list[tuple[StateEntry, Node]]:
+        """Enter every state entry in the account, and take the placeholders out that no node reads."""
+        kept = []
+        for entry, placeholder in self.lifted():
+            reason = f"also read as {', '.join(entry.aliases)}" if entry.aliases else ""
+            account.note("state", entry.path, "merged" if entry.aliases else "kept", placeholder, reason)
+            if placeholder.users:
+                kept.append((entry, placeholder))
+                continue
+            self._graph.erase_node(placeholder)
+            account.remove(placeholder)
+        return kept
+
+    def _place(self, entry: StateEntry, node: Node) -> Node:
+        safe = "".join(c if c.isalnum() else "_" for c in entry.name)
+        placeholder = new_placeholder(self._graph, _PREFIXES[entry.kind] + safe)
+        if entry.kind is InputKind.CUSTOM_OBJ:
+            described = CustomObjArgument(placeholder.name, entry.value._type().qualified_name())
+        else:
+            described = self._metadata.of_state(node, entry.value)
+        placeholder.meta["val"] = described
+        return placeholder
+
+
+def new_placeholder(graph: Graph, name: str) -> Node:
+    """A placeholder whose argument name is its node name, which the graph makes unique."""
+    placeholder = graph.placeholder(name)
+    placeholder.target = placeholder.name
+    return placeholder
+
+
+def order_placeholders(graph: Graph, placeholders: list[Node]) -> None:
+    """Move the placeholders to the front of the graph, in the order given."""
+    if not placeholders:
+        return
+    first = next(iter(graph.nodes))
+    if first is not placeholders[0]:
+        first.prepend(placeholders[0])
+    for before, placeholder in itertools.pairwise(placeholders):
+        before.append(placeholder)
