@@ -26,6 +26,7 @@ from torch.fx import Graph, Node
 
 from intarsia._torch import TreeSpec, verifiers_for
 from intarsia.errors import ConventionError
+from intarsia.surgery.effects import Effects
 from intarsia.surgery.ledger import Account
 from intarsia.surgery.mutations import Mutations
 from intarsia.surgery.ranges import Ranges
@@ -69,10 +70,20 @@ class Parts:
     examples: tuple[tuple[Any, ...], dict[str, Any]] | None
 
 
-def remove_dead(graph: Graph, account: Account) -> None:
-    """Take out every node that no output, write or effect depends on."""
+def remove_dead(graph: Graph, bodies: Mapping[str, Any], account: Account) -> None:
+    """Take out every node that no output, write or effect depends on.
+
+    Args:
+        graph: The new graph.
+        bodies: What its `get_attr` nodes name, by their target.
+        account: Takes what is removed.
+    """
+    effects = Effects()
+    named = {node: bodies[str(node.target)] for node in graph.find_nodes(op="get_attr")}
     for node in reversed(graph.nodes):
-        if not node.users and node.op in ("call_function", "get_attr") and not node.is_impure():
+        if node.users or node.op not in ("call_function", "get_attr"):
+            continue
+        if node.op == "get_attr" or not effects.has(node, named):
             graph.erase_node(node)
             account.remove(node)
 

@@ -14,6 +14,7 @@ from intarsia._torch import TreeSpec, new_fake_mode, pytree
 from intarsia.core.coverage import find_coverage
 from intarsia.errors import HybridError
 from intarsia.surgery.assemble import Parts, assemble, remove_dead
+from intarsia.surgery.conservation import check_conservation
 from intarsia.surgery.convention import Constant, Convention, InputLeaf, read_convention
 from intarsia.surgery.inline import Inliner
 from intarsia.surgery.ledger import Account
@@ -76,10 +77,11 @@ def export(
     lifter.reserve_names(hybrid)
     inliner = Inliner(graph, lifter, metadata, account)
     values = _bind_inputs(convention, inputs, described)
+    given = dict(values)
     trusted = all(metadata.fits(node, value) for node, value in values.items())
     leaves, out_spec = _outputs(inliner.inline(hybrid, values, trusted=trusted), convention)
     output = graph.output(tuple(leaves))
-    remove_dead(graph, account)
+    remove_dead(graph, inliner.bodies, account)
     targets = {node: entry.name for entry, node in lifter.lifted() if entry.kind is not InputKind.CUSTOM_OBJ}
     targets |= {node: leaf.path for leaf, node in zip(convention.leaves, inputs, strict=True)}
     mutations = MutationFinder(graph, targets, metadata, account).declare(inliner.writers, lifter.sharing())
@@ -104,6 +106,8 @@ def export(
     )
     program = assemble(parts)
     account.close(program, graph, mutations.built)
+    copies = [node.name for node in mutations.built]
+    check_conservation(hybrid, given, program, traced=inliner.traced, copies=copies)
     return program
 
 
@@ -147,4 +151,3 @@ def _outputs(returned: Value, convention: Convention) -> tuple[list[Value], Tree
     if any(is_container(leaf) for leaf in leaves):
         return flatten(pytree.tree_unflatten(leaves, convention.out_spec))
     return leaves, convention.out_spec
-

@@ -74,17 +74,20 @@ class Inliner:
     Attributes:
         writers: Nodes of the new graph that write one of their arguments, in order.
         bodies: What `get_attr` nodes of the new graph name, by their target: bodies of higher-order operators.
+        traced: Graphs that were traced for calls of something that has none, with the owner of their attributes, by
+            the place of the call.
     """
 
     def __init__(self, graph: Graph, lifter: Lifter, metadata: Metadata, account: Account) -> None:
         self.writers: list[Node] = []
         self.bodies: dict[str, Any] = {}
+        self.traced: dict[str, tuple[Any, Graph]] = {}
         self._graph = graph
         self._lifter = lifter
         self._metadata = metadata
         self._account = account
         self._stack: list[_Frame] = []
-        self._traced: dict[int, Graph] = {}
+        self._modules: dict[int, Graph] = {}
         self._body_nodes: dict[int, Node] = {}
 
     def inline(self, hybrid: GraphModule, inputs: dict[Node, Value], *, trusted: bool) -> Value:
@@ -177,9 +180,10 @@ class Inliner:
                 fix="Give the engine a graph body, or make the partition a GraphModule.",
                 node=place,
             )
-        if id(module) not in self._traced:
-            self._traced[id(module)] = trace_module(module, place)
-        return self._traced[id(module)]
+        if id(module) not in self._modules:
+            self._modules[id(module)] = trace_module(module, place)
+        self.traced[place] = module, self._modules[id(module)]
+        return self._modules[id(module)]
 
     def _leave(self, frame: _Frame, caller: Node, returned: Value) -> None:
         """Hand what a partition returns to its caller, in the partition's own structure."""
@@ -238,4 +242,5 @@ class Inliner:
         given = [leaf for leaf in pytree.tree_leaves((tuple(args), kwargs)) if isinstance(leaf, Node)]
         values = dict(zip(traced.graph.find_nodes(op="placeholder", sort=True), given, strict=True))
         self._account.note("node", place, "merged", None, "traced to ATen operators")
-        self._stack.append(_Frame(traced, traced.graph, frame.path, place, values, True, node))
+        self.traced[place] = traced, traced.graph
+        self._stack.append(_Frame(traced, traced.graph, frame.path, place, values, trusted=True, caller=node))
