@@ -36,6 +36,7 @@ __all__ = [
     "bounds_of",
     "close_container",
     "container_kind",
+    "int_bounds",
     "is_buffer",
     "is_guard_module",
     "is_static_hint",
@@ -48,6 +49,7 @@ __all__ = [
     "pytree",
     "pytree_convention",
     "schema_of",
+    "script_class",
     "verifiers_for",
 ]
 
@@ -65,7 +67,7 @@ MODE_SWITCHES = frozenset(
     ]
 )
 
-# Entries of `dynamic_shapes` besides `torch.export.Dim`; they are made by public expressions only (`2 * dim`, `Dim.AUTO`).
+# Entries of `dynamic_shapes` besides `torch.export.Dim`; public expressions make them (`2 * dim`, `Dim.AUTO`).
 DerivedDim = _DerivedDim
 DimHint = _DimHint
 
@@ -138,6 +140,11 @@ def is_guard_module(module: torch.nn.Module) -> bool:
     return isinstance(module, GuardsFn)
 
 
+def script_class(value: torch.ScriptObject) -> str:
+    """Qualified name of a script object's class; the object tells its type under a private name only."""
+    return str(value._type().qualified_name())
+
+
 def is_buffer(module: torch.nn.Module, name: str) -> bool:
     """Whether the module itself registered a buffer of this name; public methods list all buffers to tell one."""
     return name in module._buffers
@@ -171,14 +178,17 @@ def new_symbol(shape_env: ShapeEnv, hint: int, bounds: ValueRanges[sympy.Integer
     source = ConstantSource(name)
     symbol = shape_env.create_symbol(hint, source=source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
     shape_env.var_to_range[symbol] = bounds
-    made = shape_env.create_symintnode(symbol, hint=hint, source=source)
-    assert isinstance(made, torch.SymInt)
-    return made
+    return shape_env.create_symintnode(symbol, hint=hint, source=source)  # type: ignore[return-value]
 
 
 def is_static_hint(dim: object) -> bool:
     """Whether an entry of `dynamic_shapes` asks for a static size; the classes that say so are private."""
-    return isinstance(dim, _StaticDim) or (isinstance(dim, _DimHint) and dim.type == _DimHintType.STATIC)
+    return isinstance(dim, _StaticDim) or bool(isinstance(dim, _DimHint) and dim.type == _DimHintType.STATIC)
+
+
+def int_bounds(bounds: ValueRanges[Any]) -> tuple[int, int | None]:
+    """Lower and upper bound of a range of sizes, the upper one None when there is none; see `bounds_of`."""
+    return max(int(bounds.lower), 0), None if bounds.upper == int_oo else int(bounds.upper)
 
 
 def bounds_of(lower: int, upper: Any) -> ValueRanges[sympy.Integer]:

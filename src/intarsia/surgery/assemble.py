@@ -1,4 +1,4 @@
-"""The new graph to an `ExportedProgram`: dead nodes out, placeholders in order, signature, ranges, calling convention."""
+"""The new graph to an `ExportedProgram`: dead nodes out, signature, ranges, calling convention."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
-from intarsia._torch import TreeSpec, is_guard_module, is_training, pytree, pytree_convention
+from intarsia._torch import OpOverload, TreeSpec, is_guard_module, is_training, pytree, pytree_convention
 from intarsia.errors import ConservationError
 from intarsia.surgery.effects import Effects
 from intarsia.surgery.values import flatten
@@ -38,13 +38,17 @@ class Number:
     Args:
         origin: Name of the node that made it first.
         body: The module, when the value is a body of a higher-order operator.
+
+    Attributes:
+        length: How many elements it has, when it is what an operator of several results returned.
     """
 
-    __slots__ = ("body", "origin")
+    __slots__ = ("body", "length", "origin")
 
     def __init__(self, origin: str, body: Any = None) -> None:
         self.origin = origin
         self.body = body
+        self.length = 0
 
 
 @dataclass
@@ -136,6 +140,8 @@ class Reader:
         return self._numbering.number("attribute", id(value), origin="state", body=body)
 
     def _enter(self, call: _Call, node: Node, place: str) -> None:
+        args: Any
+        kwargs: Any
         args, kwargs = map_arg((node.args, node.kwargs), call.values.__getitem__)
         if node.op != "call_module":
             owner, graph = self._traced[place]
@@ -152,22 +158,39 @@ class Reader:
 
     def _apply(self, call: _Call, node: Node) -> Any:
         args, kwargs = map_arg((node.args, node.kwargs), lambda source: self._read_now(call.values[source]))
-        if node.target is operator.getitem and isinstance(args[0], (tuple, list, dict)):
-            return call.values[node.args[0]][args[1]]
+        if node.target is operator.getitem:
+            return self._take(call.values[node.all_input_nodes[0]], args[1])
         if node.name in self._copies:
             return args[1]
         if node.target is _COPY and not self._writes_in_place:
-            destination = call.values[node.args[0]]
+            destination = call.values[node.all_input_nodes[0]]
             self.written.pop(destination, None)
             self.written[destination] = args[1]
             return destination
         key = (node.target, _key(args), _key(kwargs), len(self.effects) if self._writes_in_place else None)
-        bodies = {source: _body(call.values[source]) for source in node.all_input_nodes}
-        if not self._numbering.effects.has(node, bodies):
-            return self._numbering.number(*key, origin=node.name)
-        made = self._numbering.number(*key, "effect", len(self.effects), origin=node.name)
-        self.effects.append(made)
+        if self._has_effect(call, node):
+            made = self._numbering.number(*key, "effect", len(self.effects), origin=node.name)
+            self.effects.append(made)
+        else:
+            made = self._numbering.number(*key, origin=node.name)
+        results = node.meta.get("val")
+        if isinstance(results, (tuple, list)):
+            made.length = made.length or len(results)
         return made
+
+    def _has_effect(self, call: _Call, node: Node) -> bool:
+        if isinstance(node.target, OpOverload):
+            return self._numbering.effects.has(node, {})
+        bodies = {source: _body(call.values[source]) for source in node.all_input_nodes}
+        return self._numbering.effects.has(node, bodies)
+
+    def _take(self, value: Any, key: Any) -> Any:
+        if not isinstance(value, Number):
+            return value[key]
+        if isinstance(key, slice):
+            return [self._take(value, position) for position in range(value.length)[key]]
+        position = key % value.length if value.length else key
+        return self._numbering.number("element", value, position, origin=f"{value.origin}[{key}]")
 
     def _read_now(self, value: Any) -> Any:
         if isinstance(value, Number):
@@ -201,15 +224,15 @@ def check_conservation(
     numbering = Numbering()
     in_place = is_training(program)
     inputs, state = _program_inputs(program, numbering)
-    one = Reader(numbering, writes_in_place=in_place, traced=traced)
-    given = {node: pytree.tree_map_only(Node, lambda leaf: inputs[leaf.name], value) for node, value in values.items()}
-    returned = one.read(hybrid, hybrid.graph, given)
-    two = Reader(numbering, writes_in_place=in_place, copies=copies)
+    after = Reader(numbering, writes_in_place=in_place, copies=copies)
     placed = {node: (inputs | state)[node.name] for node in program.graph.find_nodes(op="placeholder")}
-    results = two.read(program.graph_module, program.graph, placed)
+    results = after.read(program.graph_module, program.graph, placed)
+    before = Reader(numbering, writes_in_place=in_place, traced=traced)
+    given = {node: pytree.tree_map_only(Node, lambda leaf: inputs[leaf.name], value) for node, value in values.items()}
+    returned = before.read(hybrid, hybrid.graph, given)
     _compare_outputs(hybrid, returned, program, results)
-    _compare_writes(one.written, program, results, inputs | state)
-    _compare_effects(one.effects, two.effects)
+    _compare_writes(before.written, program, results, inputs | state)
+    _compare_effects(before.effects, after.effects)
 
 
 def _program_inputs(program: ExportedProgram, numbering: Numbering) -> tuple[dict[str, Number], dict[str, Number]]:

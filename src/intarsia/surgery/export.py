@@ -21,7 +21,7 @@ from intarsia.surgery.ledger import Account
 from intarsia.surgery.lift import Lifter, new_placeholder, order_placeholders
 from intarsia.surgery.metadata import Described, Metadata, describe_input, find_mode
 from intarsia.surgery.mutations import MutationFinder
-from intarsia.surgery.ranges import Dims, Symbols, leaf_dims, read_ranges, restates, stated_ranges
+from intarsia.surgery.ranges import Dims, Symbols, leaf_dims, ranges_of, restates, stated_ranges
 from intarsia.surgery.values import Value, flatten, is_container
 
 
@@ -89,7 +89,8 @@ def export(
     output.args = ((*mutations.values.values(), *leaves),)
     lifted = lifter.finish(account)
     order_placeholders(graph, [*(node for _, node in lifted), *inputs])
-    ranges = read_ranges(graph, hybrid.meta.get("range_constraints"), stated_ranges(described, dims), metadata)
+    descriptions = [node.meta.get("val") for node in graph.nodes]
+    ranges = ranges_of(descriptions, hybrid.meta.get("range_constraints"), stated_ranges(described, dims), metadata)
     examples = None if args is None and kwargs is None else (tuple(args or ()), dict(kwargs or {}))
     parts = Parts(
         graph=graph,

@@ -89,6 +89,7 @@ class Inliner:
         self._stack: list[_Frame] = []
         self._modules: dict[int, Graph] = {}
         self._body_nodes: dict[int, Node] = {}
+        self._elements: dict[tuple[Node, int], Node] = {}
 
     def inline(self, hybrid: GraphModule, inputs: dict[Node, Value], *, trusted: bool) -> Value:
         """Inline the hybrid's own graph.
@@ -225,7 +226,25 @@ class Inliner:
         self._account.note("node", frame.subject(node), "merged", image, "element of a partition's result")
         return taken
 
-    def _emit(self, frame: _Frame, node: Node, args: Sequence[Value], kwargs: dict[str, Value]) -> Node:
+    def _emit(self, frame: _Frame, node: Node, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if node.target is not operator.getitem or not isinstance(args[0].meta["val"], (tuple, list)):
+            return self._copy(frame, node, args, kwargs)
+        positions = range(len(args[0].meta["val"]))
+        key = args[1]
+        if isinstance(key, slice):
+            return [self._element(frame, node, args[0], position) for position in positions[key]]
+        return self._element(frame, node, args[0], positions[key])
+
+    def _element(self, frame: _Frame, node: Node, source: Node, position: int) -> Node:
+        """One element of an operator's result, taken once however often the hybrid takes it."""
+        known = self._elements.get((source, position))
+        if known is not None:
+            self._account.note("node", frame.subject(node), "merged", known, "the same element, taken before")
+            return known
+        taken = self._elements[source, position] = self._copy(frame, node, (source, position), {})
+        return taken
+
+    def _copy(self, frame: _Frame, node: Node, args: Sequence[Value], kwargs: dict[str, Value]) -> Node:
         image = self._graph.create_node("call_function", node.target, tuple(args), kwargs, name=node.name)
         image.meta = dict(node.meta)
         if not (frame.trusted and "val" in node.meta and self._metadata.owns(node.meta["val"])):

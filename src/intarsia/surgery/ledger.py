@@ -64,7 +64,7 @@ class Account:
         self._removed[image] = reason
         self._replaced[image] = by
 
-    def close(self, program: torch.export.ExportedProgram, graph: Graph, built: Mapping[Node, str]) -> Ledger:
+    def close(self, program: torch.export.ExportedProgram, graph: Graph, built: Mapping[Node, str]) -> None:
         """Check the account against the program and keep it.
 
         Args:
@@ -87,12 +87,11 @@ class Account:
         if lost or invented:
             raise ConservationError(
                 "the export",
-                found=f"{len(lost)} images that are gone ({_some(lost)}), {len(invented)} of nothing ({_some(invented)})",
+                found=f"{len(lost)} images gone ({_some(lost)}) and {len(invented)} of nothing ({_some(invented)})",
                 expected="one image for every node that is kept",
                 fix="This is a fault of intarsia: please report it with the hybrid.",
             )
-        closed = _LEDGERS[program] = Ledger(tuple(entries))
-        return closed
+        _LEDGERS[program] = Ledger(tuple(entries))
 
     def _settle(self, kind: Kind, subject: str, fate: Fate, image: Node | None, reason: str) -> Entry:
         while image is not None and image in self._removed:

@@ -8,7 +8,7 @@ import torch
 from torch.export.graph_signature import CustomObjArgument, InputKind
 from torch.fx import Graph, GraphModule, Node
 
-from intarsia._torch import TreeSpec
+from intarsia._torch import TreeSpec, script_class
 from intarsia.surgery.ledger import Account
 from intarsia.surgery.metadata import Metadata
 from intarsia.surgery.state import StateEntry, StateTable, resolve
@@ -88,7 +88,7 @@ class Lifter:
         safe = "".join(c if c.isalnum() else "_" for c in entry.name)
         placeholder = new_placeholder(self._graph, _PREFIXES[entry.kind] + safe)
         if entry.kind is InputKind.CUSTOM_OBJ:
-            described = CustomObjArgument(placeholder.name, entry.value._type().qualified_name())
+            described = CustomObjArgument(placeholder.name, script_class(entry.value))
         else:
             described = self._metadata.of_state(node, entry.value)
         placeholder.meta["val"] = described

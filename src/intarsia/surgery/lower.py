@@ -63,7 +63,7 @@ def trace_module(module: torch.nn.Module, path: str) -> Graph:
 
 
 class _WholeTracer(torch.fx.Tracer):
-    def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
+    def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:  # noqa: ARG002
         return isinstance(m, GraphModule)
 
 

@@ -87,10 +87,9 @@ class Metadata:
             return bodies[str(argument.target)] if argument.op == "get_attr" else argument.meta["val"]
 
         args, kwargs = map_arg((node.args, node.kwargs), describe)
-        assert callable(node.target)
         try:
             with self.mode, torch.no_grad():
-                return node.target(*args, **kwargs)
+                return node.target(*args, **kwargs)  # type: ignore[operator]  # the walk makes calls of functions only
         except Exception as error:
             raise HybridError(
                 f"node '{path}'",
@@ -171,7 +170,10 @@ def _check_example(leaf: InputLeaf, described: Described) -> None:
         found = f"a {type(example).__name__}"
     elif example.dtype != described.dtype or example.dim() != described.dim():
         found = f"{example.dtype} of shape {list(example.shape)}"
-    elif any(isinstance(size, int) and size != n for size, n in zip(described.shape, example.shape, strict=True)):
+    elif any(
+        isinstance(size, int) and size != given
+        for size, given in zip(map(expression, described.shape), example.shape, strict=True)
+    ):
         found = f"shape {list(example.shape)}"
     else:
         return

@@ -13,7 +13,6 @@ from typing import Any
 import sympy
 import torch
 from torch.export import Dim
-from torch.fx import Graph
 
 from intarsia._torch import (
     DerivedDim,
@@ -164,23 +163,20 @@ def _hint(size: Any) -> int:
     return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
 
 
-def read_ranges(
-    graph: Graph, meant: "Mapping[Any, ValueRanges[Any]] | None", stated: Ranges, metadata: Metadata
+def ranges_of(
+    descriptions: Iterable[Any], meant: Mapping[Any, ValueRanges[Any]] | None, stated: Ranges, metadata: Metadata
 ) -> Ranges:
-    """The range of every symbol that the sizes in a graph contain.
+    """The range of every symbol in the sizes of described values.
 
     Args:
-        graph: Graph whose nodes are described.
+        descriptions: Fake tensors, symbolic numbers, and sequences of them.
         meant: Ranges that the hybrid carries, or None.
         stated: Ranges from `dynamic_shapes`.
         metadata: Its shape environment knows the rest.
     """
-    shape_env = metadata.mode.shape_env
-    ranges: Ranges = {}
-    for symbol in _symbols(node.meta.get("val") for node in graph.nodes):
-        inferred = shape_env.var_to_range if shape_env is not None else {}
-        ranges[symbol] = stated.get(symbol) or (meant or {}).get(symbol) or inferred.get(symbol, bounds_of(0, None))
-    return ranges
+    inferred = metadata.shape_env.var_to_range
+    known = {**inferred, **(meant or {}), **stated}
+    return {symbol: known.get(symbol, bounds_of(0, None)) for symbol in _symbols(descriptions)}
 
 
 def stated_ranges(leaves: Iterable[Any], dims: Sequence[Dims]) -> Ranges:
