@@ -106,11 +106,13 @@ class Schema(NamedTuple):
         written: Positions of arguments that the operator writes, and their names.
         aliased: Positions of arguments that a result may alias, and their names.
         argument_names: Names of all arguments, by position.
+        results: Container of several results: a list for one result that is a list, else a tuple.
     """
 
     written: tuple[int, ...]
     aliased: tuple[int, ...]
     argument_names: tuple[str, ...]
+    results: type = tuple
 
 
 _NO_SCHEMA = Schema((), (), ())
@@ -131,7 +133,8 @@ def schema_of(target: Any) -> Schema:
         written = tuple(i for i, a in arguments if a.alias_info is not None and a.alias_info.is_write)
         views = any(result.alias_info is not None for result in schema.returns)
         aliased = tuple(i for i, a in arguments if views and a.alias_info is not None)
-        found = _SCHEMAS[target] = Schema(written, aliased, tuple(a.name for _, a in arguments))
+        results = list if len(schema.returns) == 1 else tuple
+        found = _SCHEMAS[target] = Schema(written, aliased, tuple(a.name for _, a in arguments), results)
     return found
 
 

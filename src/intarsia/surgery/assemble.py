@@ -25,8 +25,8 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, Node
 
 from intarsia._torch import TreeSpec, verifiers_for
+from intarsia.core.effects import Effects
 from intarsia.errors import ConventionError
-from intarsia.surgery.effects import Effects
 from intarsia.surgery.ledger import Account
 from intarsia.surgery.mutations import Mutations
 from intarsia.surgery.ranges import Ranges
@@ -92,8 +92,8 @@ def assemble(parts: Parts) -> ExportedProgram:
     """Make the exported program. Its state is the very tensors of the hybrid."""
     signature = _signature(parts)
     call = ModuleCallSignature(
-        inputs=[spec.arg for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT],
-        outputs=[spec.arg for spec in signature.output_specs if spec.kind is OutputKind.USER_OUTPUT],
+        inputs=[],  # torch leaves both empty for the whole program; what is listed goes stale when nodes are renamed
+        outputs=[],
         in_spec=parts.in_spec,
         out_spec=parts.out_spec,
         forward_arg_names=list(parts.names),

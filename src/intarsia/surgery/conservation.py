@@ -1,204 +1,25 @@
 """The check of an export: the program computes what the hybrid computes, neither less nor more.
 
-Hybrid and program are read by a second reader, which shares no code with the walk that made the one of the other. It
-gives every value a number, such that two values have one number exactly if the same operator made them of the same
-values after the same effects: of inputs by position, of state by identity. What the program returns, writes and does
-must have the numbers of what the hybrid returns, writes and does. An output lost, a call wired to another value, two
-tensors merged under one name, a write dropped or moved: each gives another number.
+Hybrid and program are read by a second reader, which shares no code with the walk that made the one of the other. What
+the program returns, writes and does must have the numbers of what the hybrid returns, writes and does. An output lost,
+a call wired to another value, two tensors merged under one name, a write dropped or moved: each gives another number.
 """
 
 from __future__ import annotations
 
-import functools
-import operator
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
-from torch.fx import Graph, GraphModule, Node
-from torch.fx.node import map_arg
+from torch.fx import GraphModule, Node
 
-from intarsia._torch import OpOverload, TreeSpec, is_guard_module, is_training, pytree, pytree_convention
+from intarsia._torch import is_training, pytree, pytree_convention
+from intarsia.core.reading import Number, Numbering, Reader, Traced, key_of
 from intarsia.errors import ConservationError
-from intarsia.surgery.effects import Effects
 from intarsia.surgery.values import flatten
 
-_COPY = torch.ops.aten.copy_.default
-
-Traced = Mapping[str, tuple[Any, Graph]]
-"""Graphs that stand for ordinary modules and Python calls, with the owner of their attributes, by the call's place."""
-
-
-class Number:
-    """One value. Two values are the same exactly if their numbers are one object.
-
-    Args:
-        origin: Name of the node that made it first.
-        body: The module, when the value is a body of a higher-order operator.
-
-    Attributes:
-        length: How many elements it has, when it is what an operator of several results returned.
-    """
-
-    __slots__ = ("body", "length", "origin")
-
-    def __init__(self, origin: str, body: Any = None) -> None:
-        self.origin = origin
-        self.body = body
-        self.length = 0
-
-
-@dataclass
-class _Call:
-    """One call of one graph, while it is being read."""
-
-    owner: Any
-    graph: Graph
-    values: dict[Node, Any]
-    place: str = ""
-    caller: Node | None = None
-    rest: Iterator[Node] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.rest = iter(self.graph.nodes)
-
-
-class Numbering:
-    """Numbers that hybrid and program share, so that what they compute can be compared."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Any, Number] = {}
-        self.effects = Effects()
-
-    def number(self, *key: Any, origin: str, body: Any = None) -> Number:
-        """The number of the value that a key describes."""
-        found = self._numbers.get(key)
-        if found is None:
-            found = self._numbers[key] = Number(origin, body)
-        return found
-
-
-class Reader:
-    """Reads one graph, and all that it calls, into numbers.
-
-    Args:
-        numbering: Gives the numbers.
-        writes_in_place: Whether the program writes in place. If not, a `copy_` is read as what it means for the values
-            after it, and is no effect.
-        traced: Graphs that stand for calls of something that has none.
-        copies: Names of nodes that make a tensor like their first argument of their second, and count as the second.
-
-    Attributes:
-        effects: Numbers of the effects, in order.
-        written: What each written value holds in the end, when `writes_in_place` is False.
-    """
-
-    def __init__(
-        self, numbering: Numbering, *, writes_in_place: bool, traced: Traced | None = None, copies: Sequence[str] = ()
-    ) -> None:
-        self.effects: list[Number] = []
-        self.written: dict[Number, Any] = {}
-        self._numbering = numbering
-        self._writes_in_place = writes_in_place
-        self._traced = traced or {}
-        self._copies = frozenset(copies)
-        self._stack: list[_Call] = []
-
-    def read(self, owner: Any, graph: Graph, values: dict[Node, Any]) -> Any:
-        """Read a graph whose placeholders have these values; gives the value that it returns."""
-        self._stack.append(_Call(owner, graph, values))
-        while True:
-            call = self._stack[-1]
-            node = next(call.rest)
-            if node.op != "output":
-                self._visit(call, node)
-                continue
-            returned = map_arg(node.args[0], call.values.__getitem__)
-            self._stack.pop()
-            if call.caller is None:
-                return pytree.tree_map_only(Number, self._current, returned)
-            self._stack[-1].values[call.caller] = _restructure(call.graph, returned)
-
-    def _visit(self, call: _Call, node: Node) -> None:
-        if node.op == "placeholder":
-            return
-        if node.op == "get_attr":
-            call.values[node] = self.attribute(functools.reduce(getattr, str(node.target).split("."), call.owner))
-            return
-        place = f"{call.place}/{node.name}" if call.place else node.name
-        if node.op == "call_module" or place in self._traced:
-            self._enter(call, node, place)
-        else:
-            call.values[node] = self._apply(call, node)
-
-    def attribute(self, value: Any) -> Number:
-        """The number of state, or of a body, which its identity decides."""
-        body = value if isinstance(value, (torch.nn.Module, TreeSpec)) else None
-        return self._numbering.number("attribute", id(value), origin="state", body=body)
-
-    def _enter(self, call: _Call, node: Node, place: str) -> None:
-        args: Any
-        kwargs: Any
-        args, kwargs = map_arg((node.args, node.kwargs), call.values.__getitem__)
-        if node.op != "call_module":
-            owner, graph = self._traced[place]
-            args, kwargs = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Number)], {}
-        elif place in self._traced:
-            owner, graph = self._traced[place]
-        else:
-            owner = functools.reduce(getattr, str(node.target).split("."), call.owner)
-            if is_guard_module(owner):
-                call.values[node] = None
-                return
-            graph = owner.graph
-        self._stack.append(_Call(owner, graph, _positional(graph, args, kwargs), place, node))
-
-    def _apply(self, call: _Call, node: Node) -> Any:
-        args, kwargs = map_arg((node.args, node.kwargs), lambda source: self._read_now(call.values[source]))
-        if node.target is operator.getitem:
-            return self._take(call.values[node.all_input_nodes[0]], args[1])
-        if node.name in self._copies:
-            return args[1]
-        if node.target is _COPY and not self._writes_in_place:
-            destination = call.values[node.all_input_nodes[0]]
-            self.written.pop(destination, None)
-            self.written[destination] = args[1]
-            return destination
-        key = (node.target, _key(args), _key(kwargs), len(self.effects) if self._writes_in_place else None)
-        if self._has_effect(call, node):
-            made = self._numbering.number(*key, "effect", len(self.effects), origin=node.name)
-            self.effects.append(made)
-        else:
-            made = self._numbering.number(*key, origin=node.name)
-        results = node.meta.get("val")
-        if isinstance(results, (tuple, list)):
-            made.length = made.length or len(results)
-        return made
-
-    def _has_effect(self, call: _Call, node: Node) -> bool:
-        if isinstance(node.target, OpOverload):
-            return self._numbering.effects.has(node, {})
-        bodies = {source: _body(call.values[source]) for source in node.all_input_nodes}
-        return self._numbering.effects.has(node, bodies)
-
-    def _take(self, value: Any, key: Any) -> Any:
-        if not isinstance(value, Number):
-            return value[key]
-        if isinstance(key, slice):
-            return [self._take(value, position) for position in range(value.length)[key]]
-        position = key % value.length if value.length else key
-        return self._numbering.number("element", value, position, origin=f"{value.origin}[{key}]")
-
-    def _read_now(self, value: Any) -> Any:
-        if isinstance(value, Number):
-            return self._current(value)
-        return pytree.tree_map_only(Number, self._current, value) if self.written else value
-
-    def _current(self, number: Number) -> Any:
-        return self.written.get(number, number)
+_USER = OutputKind.USER_OUTPUT
 
 
 def check_conservation(
@@ -259,11 +80,8 @@ def _compare_outputs(hybrid: GraphModule, returned: Any, program: ExportedProgra
     if spec != program.call_spec.out_spec or len(user) != len(expected):
         raise _lost("the outputs' structure", f"{program.call_spec.out_spec} of {len(user)} leaves", str(spec))
     for index, (found, wanted) in enumerate(zip(user, expected, strict=True)):
-        if _key(found) != _key(wanted):
+        if key_of(found) != key_of(wanted):
             raise _lost(f"output {index}", _origin(found), _origin(wanted))
-
-
-_USER = OutputKind.USER_OUTPUT
 
 
 def _compare_writes(
@@ -300,54 +118,3 @@ def _lost(subject: str, found: str, expected: str) -> ConservationError:
 
 def _origin(value: Any) -> str:
     return f"%{value.origin}" if isinstance(value, Number) else repr(value)
-
-
-def _body(value: Any) -> Any:
-    return value.body if isinstance(value, Number) else None
-
-
-def _restructure(graph: Graph, returned: Any) -> Any:
-    convention = pytree_convention(graph)
-    if convention is None or convention.out_spec is None:
-        return returned
-    return pytree.tree_unflatten(
-        list(returned) if isinstance(returned, (list, tuple)) else [returned], convention.out_spec
-    )
-
-
-def _positional(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[Node, Any]:
-    """Values of a graph's placeholders: the next positional one, else the one of its name, else its default."""
-    placeholders = graph.find_nodes(op="placeholder", sort=True)
-    convention = pytree_convention(graph)
-    if convention is not None:
-        names = convention.in_spec.children()[-1].context or () if kwargs else ()
-        args, kwargs = pytree.tree_leaves((list(args), [kwargs[name] for name in names])), {}
-    rest = iter(args)
-    values: dict[Node, Any] = {}
-    for node in placeholders:
-        name = str(node.target)
-        if name.startswith("**"):
-            taken = {str(other.target) for other in placeholders}
-            values[node] = {key: value for key, value in kwargs.items() if key not in taken}
-        elif name.startswith("*"):
-            values[node] = tuple(rest)
-        else:
-            value = next(rest, _NOTHING)
-            values[node] = kwargs.get(name, *node.args) if value is _NOTHING else value
-    return values
-
-
-_NOTHING = object()
-
-
-def _key(value: Any) -> Any:
-    """A value as a key: containers by their elements, constants by type and value."""
-    if isinstance(value, Number):
-        return value
-    if isinstance(value, (tuple, list)):
-        return tuple(map(_key, value))
-    if isinstance(value, dict):
-        return tuple((key, _key(item)) for key, item in value.items())
-    if isinstance(value, slice):
-        return ("slice", _key(value.start), _key(value.stop), _key(value.step))
-    return (type(value), repr(value) if isinstance(value, float) else value)

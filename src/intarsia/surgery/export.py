@@ -87,7 +87,7 @@ def export(
     mutations = MutationFinder(graph, targets, metadata, account).declare(inliner.writers, lifter.sharing())
     leaves = output.args[0]
     output.args = ((*mutations.values.values(), *leaves),)
-    lifted = lifter.finish(account)
+    lifted = lifter.finish(mutations.written, account)
     order_placeholders(graph, [*(node for _, node in lifted), *inputs])
     descriptions = [node.meta.get("val") for node in graph.nodes]
     ranges = ranges_of(descriptions, hybrid.meta.get("range_constraints"), stated_ranges(described, dims), metadata)
@@ -106,8 +106,8 @@ def export(
         examples=examples,
     )
     program = assemble(parts)
-    account.close(program, graph, mutations.built)
-    copies = [node.name for node in mutations.built]
+    account.close(program)
+    copies = [node.name for node in mutations.copies]
     check_conservation(hybrid, given, program, traced=inliner.traced, copies=copies)
     return program
 

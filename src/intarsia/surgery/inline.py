@@ -6,7 +6,7 @@ The walk keeps its own stack, so that nesting is bounded by a stated limit and n
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from intarsia._torch import TreeSpec, is_guard_module, pytree, pytree_convention, schema_of
+from intarsia.core.writes import Writes
 from intarsia.errors import HybridError
 from intarsia.surgery.binding import bind
 from intarsia.surgery.ledger import Account
@@ -72,14 +73,15 @@ class Inliner:
         account: Takes the ledger's entries.
 
     Attributes:
-        writers: Nodes of the new graph that write one of their arguments, in order.
+        writers: Nodes of the new graph that write, in order, with the arguments that each writes.
         bodies: What `get_attr` nodes of the new graph name, by their target: bodies of higher-order operators.
         traced: Graphs that were traced for calls of something that has none, with the owner of their attributes, by
             the place of the call.
     """
 
     def __init__(self, graph: Graph, lifter: Lifter, metadata: Metadata, account: Account) -> None:
-        self.writers: list[Node] = []
+        self.writers: dict[Node, list[Node]] = {}
+        self._writes = Writes()
         self.bodies: dict[str, Any] = {}
         self.traced: dict[str, tuple[Any, Graph]] = {}
         self._graph = graph
@@ -116,7 +118,7 @@ class Inliner:
             returned = map_arg(node.args[0], frame.values.__getitem__)
             self._stack.pop()
             if frame.caller is None:
-                return returned
+                return pytree.tree_map_only(Node, self._expand, returned)
             self._leave(frame, frame.caller, returned)
 
     def _visit(self, frame: _Frame, node: Node) -> None:
@@ -232,17 +234,28 @@ class Inliner:
         positions = range(len(args[0].meta["val"]))
         key = args[1]
         if isinstance(key, slice):
-            return [self._element(frame, node, args[0], position) for position in positions[key]]
-        return self._element(frame, node, args[0], positions[key])
+            return [self._element(frame.subject(node), args[0], position, node.meta) for position in positions[key]]
+        return self._element(frame.subject(node), args[0], positions[key], node.meta)
 
-    def _element(self, frame: _Frame, node: Node, source: Node, position: int) -> Node:
+    def _element(self, subject: str, source: Node, position: int, meta: Mapping[str, Any]) -> Node:
         """One element of an operator's result, taken once however often the hybrid takes it."""
         known = self._elements.get((source, position))
         if known is not None:
-            self._account.note("node", frame.subject(node), "merged", known, "the same element, taken before")
+            self._account.note("node", subject, "merged", known, "the same element, taken before")
             return known
-        taken = self._elements[source, position] = self._copy(frame, node, (source, position), {})
+        taken = self._graph.call_function(operator.getitem, (source, position))
+        taken.meta = {**meta, "val": source.meta["val"][position]}
+        self._elements[source, position] = taken
+        self._account.note("node", subject, "kept", taken)
         return taken
+
+    def _expand(self, returned: Node) -> Value:
+        """What an operator of several results returns, as a container of its elements."""
+        described = returned.meta.get("val")
+        if not isinstance(described, (tuple, list)):
+            return returned
+        elements = [self._element(returned.name, returned, position, {}) for position in range(len(described))]
+        return schema_of(returned.target).results(elements)
 
     def _copy(self, frame: _Frame, node: Node, args: Sequence[Value], kwargs: dict[str, Value]) -> Node:
         image = self._graph.create_node("call_function", node.target, tuple(args), kwargs, name=node.name)
@@ -250,8 +263,9 @@ class Inliner:
         if not (frame.trusted and "val" in node.meta and self._metadata.owns(node.meta["val"])):
             switch = is_mode_switch(node.target)
             image.meta["val"] = None if switch else self._metadata.of_call(image, frame.subject(node), self.bodies)
-        if schema_of(node.target).written:
-            self.writers.append(image)
+        written = self._writes.of(image, self.bodies)
+        if written:
+            self.writers[image] = written
         self._account.note("node", frame.subject(node), "kept", image)
         return image
 

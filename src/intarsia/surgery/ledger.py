@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from weakref import WeakKeyDictionary
 
 import torch
-from torch.fx import Graph, Node
+from torch.fx import Node
 
 from intarsia.core.ledger import Entry, Fate, Kind, Ledger
 from intarsia.errors import ConservationError, ConventionError
@@ -64,26 +63,20 @@ class Account:
         self._removed[image] = reason
         self._replaced[image] = by
 
-    def close(self, program: torch.export.ExportedProgram, graph: Graph, built: Mapping[Node, str]) -> None:
+    def close(self, program: torch.export.ExportedProgram) -> None:
         """Check the account against the program and keep it.
 
         Args:
             program: The finished program.
-            graph: The graph that the walk built; its nodes are the images.
-            built: Nodes that steps after the walk added, with the reason each.
 
         Raises:
             ConservationError: An image is not in the program, or a node of the program is nobody's image.
         """
         entries = [self._settle(*entry) for entry in self._entries]
-        present = {node.name for node in program.graph.nodes}
+        present = {node.name: node for node in program.graph.nodes}
         images = {entry.image for entry in entries if entry.image is not None}
-        lost = images - present
-        invented = {
-            node.name
-            for node in graph.nodes
-            if node.op == "call_function" and node.name not in images and node not in built
-        }
+        lost = images - present.keys()
+        invented = {name for name, node in present.items() if node.op == "call_function" and name not in images}
         if lost or invented:
             raise ConservationError(
                 "the export",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
 import torch
 from torch.export.graph_signature import CustomObjArgument, InputKind
@@ -71,13 +72,14 @@ class Lifter:
         by_storage.pop(0, None)
         return {placeholder for group in by_storage.values() if len(group) > 1 for placeholder in group}
 
-    def finish(self, account: Account) -> list[tuple[StateEntry, Node]]:
-        """Enter every state entry in the account, and take the placeholders out that no node reads."""
+    def finish(self, written: Iterable[Node], account: Account) -> list[tuple[StateEntry, Node]]:
+        """Enter every state entry in the account; take out the placeholders that no node reads and nothing writes."""
+        kept_anyway = set(written)
         kept = []
         for entry, placeholder in self.lifted():
             reason = f"also read as {', '.join(entry.aliases)}" if entry.aliases else ""
             account.note("state", entry.path, "merged" if entry.aliases else "kept", placeholder, reason)
-            if placeholder.users:
+            if placeholder.users or placeholder in kept_anyway:
                 kept.append((entry, placeholder))
                 continue
             self._graph.erase_node(placeholder)

@@ -11,15 +11,14 @@ reader must see what was written.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from intarsia._torch import schema_of
+from intarsia.core.writes import Aliases, arguments_at
 from intarsia.surgery.ledger import Account
 from intarsia.surgery.metadata import Metadata, same_shape
 
@@ -34,13 +33,13 @@ class Mutations:
         in_place: Whether the graph itself writes (TRAINING), or the signature says what the caller writes (ATEN).
         written: Placeholders that are written, in the order of their last write.
         values: For each of them the node that holds what is written; empty when `in_place`.
-        built: Nodes that were added to the graph, with the reason each.
+        copies: Nodes that were added to the graph: each makes of a value a tensor like the one that is written.
     """
 
     in_place: bool = False
     written: tuple[Node, ...] = ()
     values: Mapping[Node, Node] = field(default_factory=dict)
-    built: Mapping[Node, str] = field(default_factory=dict)
+    copies: tuple[Node, ...] = ()
 
 
 class MutationFinder:
@@ -59,45 +58,44 @@ class MutationFinder:
         self._metadata = metadata
         self._account = account
 
-    def declare(self, writers: list[Node], sharing: set[Node]) -> Mutations:
+    def declare(self, writers: Mapping[Node, list[Node]], sharing: set[Node]) -> Mutations:
         """Declare the writes.
 
         Args:
-            writers: Nodes of the graph that write an argument; `copy_` nodes go when the program becomes ATEN.
+            writers: Nodes of the graph that write, with the arguments that each writes; `copy_` nodes go when the
+                program becomes ATEN.
             sharing: Placeholders that share memory with another one.
         """
         if not writers:
             return Mutations()
-        bases = _bases(self._graph)
+        aliases = Aliases(self._graph)
         written: dict[Node, Node] = {}
-        for writer in writers:
-            for argument in _arguments(writer, schema_of(writer.target).written):
-                for base in bases.get(argument, (argument,)):
-                    if base in self._targets:
-                        written.pop(base, None)
-                        written[base] = writer
+        for writer, arguments in writers.items():
+            for base in aliases.of(arguments):
+                written.pop(base, None)
+                written[base] = writer
         destinations = {writer: _destination(writer) for writer in writers if writer.target is _COPY}
         whole = all(destinations.get(writer) in self._targets for writer in writers)
-        if whole and sharing.isdisjoint(written) and not _has_stale_read(self._graph, bases, destinations):
-            return self._take_out(destinations, bases)
+        if whole and sharing.isdisjoint(written) and not _has_stale_read(self._graph, aliases, destinations):
+            return self._take_out(destinations, aliases)
         for base, writer in written.items():
             self._account.note("mutation", self._targets[base], "kept", writer, "written in place by the graph")
         return Mutations(in_place=True, written=tuple(written))
 
-    def _take_out(self, destinations: Mapping[Node, Node], bases: Mapping[Node, tuple[Node, ...]]) -> Mutations:
+    def _take_out(self, destinations: Mapping[Node, Node], aliases: Aliases) -> Mutations:
         """Take every `copy_` out: whoever reads its destination afterwards reads the value instead."""
         current: dict[Node, Node] = {}
-        built: dict[Node, str] = {}
+        copies: list[Node] = []
         for node in list(self._graph.nodes):
             if not current.keys().isdisjoint(node.all_input_nodes):
                 node.args, node.kwargs = map_arg((node.args, node.kwargs), lambda read: current.get(read, read))
             destination = destinations.get(node)
             if destination is None:
                 continue
-            value = _fresh_value(node, destination, bases)
-            if value is None:
+            (value,) = arguments_at(node, (1,))
+            if value not in copies and not _is_fresh(value, destination, aliases):
                 value = self._insert_copy(node, destination)
-                built[value] = f"makes what is written to '{self._targets[destination]}' a tensor like it"
+                copies.append(value)
             current.pop(destination, None)
             current[destination] = current[node] = value
             self._account.replace(node, value, f"declared as a write of '{self._targets[destination]}'")
@@ -106,68 +104,45 @@ class MutationFinder:
         values = {node: value for node, value in current.items() if node in self._targets}
         for node, value in values.items():
             self._account.note("mutation", self._targets[node], "kept", value, "declared in the signature")
-        return Mutations(written=tuple(values), values=values, built=built)
+        return Mutations(written=tuple(values), values=values, copies=tuple(copies))
 
     def _insert_copy(self, write: Node, destination: Node) -> Node:
         with self._graph.inserting_before(write):
-            made = self._graph.call_function(torch.ops.aten.copy.default, (destination, *_arguments(write, (1,))))
+            made = self._graph.call_function(torch.ops.aten.copy.default, (destination, *arguments_at(write, (1,))))
         made.meta = dict(write.meta)
         made.meta["val"] = self._metadata.of_call(made, write.name, {})
+        target = self._targets[destination]
+        self._account.note(
+            "node", f"copy for '{target}'", "kept", made, f"what is written is no tensor like '{target}'"
+        )
         return made
-
-
-def _arguments(node: Node, positions: Iterable[int]) -> list[Node]:
-    """Nodes that a call passes at positions of its schema, by position or by name, those in lists included."""
-    names = schema_of(node.target).argument_names
-    found: list[Node] = []
-    for position in positions:
-        argument = node.args[position] if position < len(node.args) else node.kwargs.get(names[position])
-        map_arg(argument, found.append)
-    return found
 
 
 def _destination(write: Node) -> Node:
     """What a `copy_` writes: its first argument, or what the `copy_` wrote whose result that is."""
     while write.target is _COPY:
-        (write,) = _arguments(write, (0,))
+        (write,) = arguments_at(write, (0,))
     return write
 
 
-def _bases(graph: Graph) -> dict[Node, tuple[Node, ...]]:
-    """For every node that may alias other ones, the nodes that own the memory."""
-    bases: dict[Node, tuple[Node, ...]] = {}
-    for node in graph.nodes:
-        if node.op != "call_function":
-            continue
-        aliased = _arguments(node, schema_of(node.target).aliased)
-        if node.target is operator.getitem:
-            aliased = node.all_input_nodes
-        found: dict[Node, None] = {}
-        for argument in aliased:
-            found.update(dict.fromkeys(bases.get(argument, (argument,))))
-        if found:
-            bases[node] = tuple(found)
-    return bases
-
-
-def _has_stale_read(graph: Graph, bases: Mapping[Node, tuple[Node, ...]], destinations: Mapping[Node, Node]) -> bool:
+def _has_stale_read(graph: Graph, aliases: Aliases, destinations: Mapping[Node, Node]) -> bool:
     """Whether somebody reads an alias of a written tensor after a write that came after the alias was made."""
     position = {node: index for index, node in enumerate(graph.nodes)}
     writes: dict[Node, list[int]] = {}
     for write, destination in destinations.items():
         writes.setdefault(destination, []).append(position[write])
-    for alias, owners in bases.items():
-        if alias in destinations:
+    for alias in graph.nodes:
+        if alias.op != "call_function" or alias in destinations:
+            continue
+        owners = aliases.of(alias)
+        if owners.isdisjoint(writes):
             continue
         last_read = max((position[user] for user in alias.users), default=0)
-        for owner in owners:
-            if any(position[alias] < write < last_read for write in writes.get(owner, ())):
-                return True
+        if any(position[alias] < write < last_read for owner in owners for write in writes.get(owner, ())):
+            return True
     return False
 
 
-def _fresh_value(write: Node, destination: Node, bases: Mapping[Node, tuple[Node, ...]]) -> Node | None:
-    """What a `copy_` writes, if it is a tensor like its destination that no input or state owns."""
-    (value,) = _arguments(write, (1,))
-    owned = any(owner.op != "call_function" for owner in bases.get(value, (value,)))
-    return None if owned or not same_shape(value.meta["val"], destination.meta["val"]) else value
+def _is_fresh(value: Node, destination: Node, aliases: Aliases) -> bool:
+    """Whether what is written is a tensor like its destination that no input or state owns."""
+    return not aliases.of(value) and same_shape(value.meta["val"], destination.meta["val"])

@@ -27,7 +27,7 @@ from intarsia.errors import ConventionError
 from intarsia.surgery.convention import Convention, InputLeaf
 from intarsia.surgery.metadata import Metadata, expression
 
-Ranges = dict[sympy.Symbol, "ValueRanges[Any]"]
+Ranges = dict[sympy.Expr, "ValueRanges[Any]"]
 Dims = dict[int, Any]
 """Dynamic dims of one tensor: position -> `torch.export.Dim` or hint."""
 
@@ -166,7 +166,10 @@ def _hint(size: Any) -> int:
 def ranges_of(
     descriptions: Iterable[Any], meant: Mapping[Any, ValueRanges[Any]] | None, stated: Ranges, metadata: Metadata
 ) -> Ranges:
-    """The range of every symbol in the sizes of described values.
+    """The range of every symbol in the sizes of described values, and of every size whose own range is told.
+
+    A derived size (`2*s0`) has a range of its own when it is told: a symbol that is nowhere a size by itself may have
+    a wider one.
 
     Args:
         descriptions: Fake tensors, symbolic numbers, and sequences of them.
@@ -174,9 +177,12 @@ def ranges_of(
         stated: Ranges from `dynamic_shapes`.
         metadata: Its shape environment knows the rest.
     """
+    told = {**(meant or {}), **stated}
+    sizes = _sizes(descriptions)
+    symbols = dict.fromkeys(symbol for size in sizes for symbol in sorted(size.free_symbols, key=str))
     inferred = metadata.shape_env.var_to_range
-    known = {**inferred, **(meant or {}), **stated}
-    return {symbol: known.get(symbol, bounds_of(0, None)) for symbol in _symbols(descriptions)}
+    ranges = {symbol: told.get(symbol, inferred.get(symbol, bounds_of(0, None))) for symbol in symbols}
+    return ranges | {size: told[size] for size in sizes if size in told}
 
 
 def stated_ranges(leaves: Iterable[Any], dims: Sequence[Dims]) -> Ranges:
@@ -194,27 +200,28 @@ def stated_ranges(leaves: Iterable[Any], dims: Sequence[Dims]) -> Ranges:
 
 
 def _state(size: Any, dim: Any, ranges: Ranges) -> None:
-    if isinstance(dim, DerivedDim):
-        symbols: set[Any] = getattr(size, "free_symbols", set())
-        if len(symbols) == 1 and sympy.simplify(dim.fn(next(iter(symbols))) - size) == 0:
-            _state(next(iter(symbols)), dim.root, ranges)
+    if isinstance(dim, DimHint):
+        told = dim.min is not None or dim.max is not None
+        bounds = bounds_of(dim.min or 0, dim.max)
+    else:
+        told, bounds = True, bounds_of(dim.min, dim.max)
+    if not told or isinstance(size, int):
         return
-    unbounded_hint = isinstance(dim, DimHint) and dim.min is None and dim.max is None
-    if not isinstance(size, sympy.Symbol) or unbounded_hint:
-        return
-    bounds = bounds_of(dim.min or 0, dim.max)
     ranges[size] = bounds & ranges[size] if size in ranges else bounds
+    symbols: set[Any] = size.free_symbols
+    if isinstance(dim, DerivedDim) and len(symbols) == 1:
+        (symbol,) = symbols
+        if sympy.expand(dim.fn(symbol) - size) == 0:
+            _state(symbol, dim.root, ranges)
 
 
-def _symbols(descriptions: Iterable[Any]) -> list[sympy.Symbol]:
-    """Symbols in the sizes of described values, each once, in the order of their first use."""
-    found: dict[sympy.Symbol, None] = {}
-    seen: set[sympy.Expr] = set()
+def _sizes(descriptions: Iterable[Any]) -> list[sympy.Expr]:
+    """Symbolic sizes and numbers of described values, each once, in the order of their first use."""
+    found: dict[sympy.Expr, None] = {}
     for described in descriptions:
         for item in described if isinstance(described, (tuple, list)) else (described,):
             sizes = item.shape if isinstance(item, torch.Tensor) else (item,)
             for size in sizes:
-                if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)) and size.node.expr not in seen:
-                    seen.add(size.node.expr)
-                    found.update(dict.fromkeys(sorted(size.node.expr.free_symbols, key=str)))
+                if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+                    found[size.node.expr] = None
     return list(found)

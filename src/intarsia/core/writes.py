@@ -1,0 +1,133 @@
+"""What a graph writes: which placeholders its operators write in place, directly or through a view."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from intarsia._torch import HigherOrderOperator, OpOverload, pytree, schema_of
+
+# These may return an argument itself, or a view of it, and their schemas do not tell.
+_UNTOLD_VIEWS = frozenset(
+    getattr(torch.ops.aten, name)
+    for name in (
+        "alpha_dropout",
+        "atleast_1d",
+        "atleast_2d",
+        "atleast_3d",
+        "broadcast_tensors",
+        "dropout",
+        "einsum",
+        "feature_alpha_dropout",
+        "feature_dropout",
+        "type_as",
+    )
+)
+
+Nodes = frozenset[torch.fx.Node]
+
+
+class Aliases:
+    """Which placeholders each value of a flat graph may share memory with.
+
+    An operator's result shares memory with those arguments that its schema says. For a higher-order operator
+    nothing says, so all of its arguments count: the answer may name too many placeholders, never too few.
+    """
+
+    def __init__(self, graph: torch.fx.Graph) -> None:
+        self._sources: dict[torch.fx.Node, Nodes] = {}
+        for node in graph.nodes:
+            self._sources[node] = self._read(node)
+
+    def of(self, value: Any) -> Nodes:
+        """Placeholders that a node, or any node in a nested argument, may share memory with."""
+        return frozenset().union(*(self._sources[node] for node in _nodes_in(value)))
+
+    def _read(self, node: torch.fx.Node) -> Nodes:
+        if node.op == "placeholder":
+            return frozenset((node,))
+        if node.op != "call_function":
+            return frozenset()
+        if node.target is operator.getitem:
+            return self.of(node.args[0])
+        if isinstance(node.target, HigherOrderOperator):
+            return self.of((node.args, node.kwargs))
+        if not isinstance(node.target, OpOverload):
+            return frozenset()
+        if node.target.overloadpacket in _UNTOLD_VIEWS:
+            return self.of((node.args, node.kwargs))
+        return self.of(arguments_at(node, schema_of(node.target).aliased))
+
+
+class Writes:
+    """Which of its arguments each call writes in place; a higher-order operator writes what its bodies write."""
+
+    def __init__(self) -> None:
+        self._positions: dict[int, frozenset[int]] = {}
+
+    def of(self, node: torch.fx.Node, bodies: Mapping[str, Any]) -> list[torch.fx.Node]:
+        """Nodes among a call's arguments that the call writes.
+
+        Args:
+            node: The call.
+            bodies: Modules that `get_attr` nodes of its graph name, by their target.
+        """
+        if isinstance(node.target, OpOverload):
+            return _nodes_in(arguments_at(node, schema_of(node.target).written))
+        if not isinstance(node.target, HigherOrderOperator):
+            return []
+        return self._of_bodies(node, bodies)
+
+    def _of_bodies(self, node: torch.fx.Node, bodies: Mapping[str, Any]) -> list[torch.fx.Node]:
+        """What bodies write of the operands, which stand behind the bodies in the order of the bodies' placeholders."""
+        leaves = pytree.tree_leaves((node.args, node.kwargs))
+        named = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.fx.Node) and leaf.op == "get_attr"]
+        operands = leaves[named[-1] + 1 :] if named else []
+        written: dict[torch.fx.Node, None] = {}
+        for body in (bodies.get(str(leaves[i].target)) for i in named):
+            positions = self._written_positions(body)
+            if positions and body is not None and len(body.graph.find_nodes(op="placeholder")) != len(operands):
+                positions = frozenset(range(len(operands)))
+            written.update(dict.fromkeys(_nodes_in([operands[i] for i in sorted(positions)])))
+        return list(written)
+
+    def _written_positions(self, body: Any) -> frozenset[int]:
+        if not isinstance(body, torch.fx.GraphModule):
+            return frozenset()
+        if id(body) not in self._positions:
+            placeholders = body.graph.find_nodes(op="placeholder", sort=True)
+            written = self.of_graph(body)
+            self._positions[id(body)] = frozenset(i for i, node in enumerate(placeholders) if node in written)
+        return self._positions[id(body)]
+
+    def of_graph(self, module: torch.fx.GraphModule) -> Nodes:
+        """Placeholders that the calls of a flat graph write."""
+        bodies = {str(n.target): _attribute(module, str(n.target)) for n in module.graph.find_nodes(op="get_attr")}
+        calls = [node for node in module.graph.nodes if node.op == "call_function"]
+        written = [value for node in calls for value in self.of(node, bodies)]
+        return Aliases(module.graph).of(written) if written else frozenset()
+
+
+def written_placeholders(module: torch.fx.GraphModule) -> Nodes:
+    """Placeholders of a flat graph that its operators write in place."""
+    return Writes().of_graph(module)
+
+
+def arguments_at(node: torch.fx.Node, positions: Iterable[int]) -> list[Any]:
+    """What a call of an operator passes for the arguments at some positions of its schema."""
+    names = schema_of(node.target).argument_names
+    return [node.args[i] if i < len(node.args) else node.kwargs.get(names[i]) for i in positions]
+
+
+def _attribute(module: torch.nn.Module, name: str) -> Any:
+    return functools.reduce(getattr, name.split("."), module)
+
+
+def _nodes_in(value: Any) -> list[torch.fx.Node]:
+    found: list[torch.fx.Node] = []
+    torch.fx.map_arg(value, found.append)
+    return found
