@@ -1,0 +1,1 @@
+"""Exported programs to and from files."""

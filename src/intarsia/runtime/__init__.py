@@ -1,0 +1,1 @@
+"""Programs that can be called: arguments in, checks, the flat graph, writes to state, outputs."""

@@ -1,0 +1,96 @@
+"""The engines of an exported program: found by the operator that runs them, and compared with their hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+import intarsia.core.op  # noqa: F401 - registers the operator
+from intarsia.core.container import EngineContainer
+from intarsia.errors import EngineError
+
+
+@dataclass(frozen=True)
+class EngineEntry:
+    """One engine of a program.
+
+    Attributes:
+        constant: Name of the constant that holds the engine's container.
+        name: Name of the engine.
+        backend: Name of the backend that built it and loads it.
+        backend_version: Version of the library that built it.
+        target: What it was compiled for.
+        signature: Text of its signature.
+        size_bytes: Size of its container.
+        sha256: SHA-256 of the container's header, which covers the hashes of all sections, in hexadecimal.
+    """
+
+    constant: str
+    name: str
+    backend: str
+    backend_version: str
+    target: str
+    signature: str
+    size_bytes: int
+    sha256: str
+
+
+def read_engines(program: torch.export.ExportedProgram) -> tuple[EngineEntry, ...]:
+    """The engines of a program, in graph order. Each is compared with its hashes.
+
+    Raises:
+        EngineError: An engine is damaged, or its bytes are not in the program; names the engine.
+    """
+    return tuple(_read_engine(program, constant) for constant in dict.fromkeys(_engine_constants(program)))
+
+
+def _engine_constants(program: torch.export.ExportedProgram) -> Iterator[str]:
+    targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs}
+    for node in program.graph.find_nodes(op="call_function", target=torch.ops.intarsia.run_engine.default):
+        engine = node.args[1]
+        constant = targets.get(engine.name) if isinstance(engine, torch.fx.Node) else None
+        if constant is None:
+            raise _misplaced(node.name, f"an engine that is computed ({engine})")
+        yield constant
+
+
+def _read_engine(program: torch.export.ExportedProgram, constant: str) -> EngineEntry:
+    data = program.constants.get(constant, program.state_dict.get(constant))
+    if not isinstance(data, torch.Tensor) or data.dtype is not torch.uint8 or data.device.type != "cpu":
+        raise _misplaced(constant, f"{type(data).__name__} for its bytes")
+    try:
+        container = EngineContainer.unpack(data.detach().contiguous().numpy().data)
+        container.verify()
+    except EngineError as error:
+        raise _damaged(error, constant) from error
+    return EngineEntry(
+        constant,
+        container.name,
+        container.backend,
+        container.backend_version,
+        container.target,
+        container.signature,
+        data.nbytes,
+        container.digest.hex(),
+    )
+
+
+def _misplaced(name: str, found: str) -> EngineError:
+    return EngineError(
+        f"engine {name!r}",
+        found=found,
+        expected="a uint8 tensor constant on the CPU",
+        fix="Compile and export the model again.",
+    )
+
+
+def _damaged(error: EngineError, constant: str) -> EngineError:
+    return EngineError(
+        f"{error.subject} (constant {constant!r})",
+        found=error.found,
+        expected=error.expected,
+        consequence=error.consequence,
+        fix=error.fix,
+    )

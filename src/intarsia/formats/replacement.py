@@ -1,0 +1,91 @@
+"""Write a file beside the one that it replaces, so that a failure leaves the old one whole."""
+
+from __future__ import annotations
+
+import io
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from intarsia.errors import FormatError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a new empty file in the folder of `path`; put it in the place of `path` when the block ends well.
+
+    The content reaches the disk before the old file goes. When the block raises, the new file is removed and the
+    exception goes on. A link at `path` is kept, and what it points to is replaced.
+
+    Raises:
+        FormatError: The folder is missing or cannot be written, `path` is a folder, or the disk is full.
+    """
+    target = path.resolve()
+    if target.is_dir():
+        raise FormatError(str(path), found="a folder", expected="a file name", fix="Add a file name to the path.")
+    if not target.parent.is_dir():
+        raise FormatError(str(path), found="no folder there", expected="one", fix=f"Create {target.parent} first.")
+    new = target.with_name(f".{secrets.token_hex(8)}{target.suffix}")
+    try:
+        new.open("xb").close()
+    except OSError as error:
+        raise unwritable(path, error) from error
+    try:
+        yield new
+        _put(new, target)
+    except OSError as error:
+        raise unwritable(path, error) from error
+    finally:
+        new.unlink(missing_ok=True)
+
+
+class PatientFile(io.FileIO):
+    """A file that raises on `check`, not on `write`: torch's writer ends the process when a write raises."""
+
+    _error: BaseException | None = None
+
+    def write(self, data: Any) -> int:
+        """Write all of `data`; after a failure nothing more is written."""
+        try:
+            rest = memoryview(data)
+            while self._error is None and rest:
+                rest = rest[super().write(rest) :]
+        except BaseException as error:  # noqa: BLE001 - an interruption would end the process too
+            self._error = error
+        return len(data)
+
+    def check(self) -> None:
+        """Raise what a write failed with."""
+        if self._error is not None:
+            raise self._error
+
+
+def unwritable(path: Path, error: Exception) -> FormatError:
+    """The error that says why `path` cannot be written."""
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).strip().split("\n")[0]
+    return FormatError(
+        str(path),
+        found=f"that it cannot be written ({reason})",
+        expected="a place for the file",
+        fix="Choose another path, or make room and give leave to write there.",
+    )
+
+
+def _put(new: Path, target: Path) -> None:
+    if target.exists():
+        new.chmod(target.stat().st_mode)
+    _sync(new, os.O_RDWR)
+    new.replace(target)
+    if os.name == "posix":  # elsewhere a folder cannot be opened
+        _sync(target.parent, os.O_RDONLY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,73 @@
+"""Which placeholders a graph writes in place, directly, through views, and inside of higher-order operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.export import export
+
+from intarsia.core.writes import Aliases, written_placeholders
+
+
+class Model(torch.nn.Module):
+    """Runs a function of its buffer `b`, its parameter `w` and the input `x`."""
+
+    def __init__(self, body: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.register_buffer("b", torch.ones(2, 2))
+        self.w = torch.nn.Parameter(torch.ones(2, 2))
+        self.body = body
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.body(self.b, self.w, x)
+
+
+def no_grad_region(b: torch.Tensor, w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        b.add_(x)
+    return x * w
+
+
+WRITING: dict[str, tuple[Callable[..., Any], set[str]]] = {
+    "nothing": (lambda b, w, x: b + w + x, set()),
+    "directly": (lambda b, w, x: b.add_(x) + w, {"b_b"}),
+    "by keyword": (lambda b, w, x: torch.add(w.detach(), x, out=b), {"b_b"}),
+    "an input": (lambda b, w, x: x.mul_(2) + w + b, {"x"}),
+    "through views": (lambda b, w, x: b.view(4)[1:].unflatten(0, (1, 3)).mul_(2).sum() + x + w, {"b_b"}),
+    "through a list of views": (lambda b, w, x: b.split(1)[1].zero_() + x + w, {"b_b"}),
+    "through dropout": (lambda b, w, x: torch.dropout(b, 0.5, train=False).add_(x) + w, {"b_b"}),
+    "a fresh value": (lambda b, w, x: (b @ w + x).relu_(), set()),
+    "a list": (lambda b, w, x: (torch._foreach_add_([b, x], 1), w + b)[1], {"b_b", "x"}),
+}
+
+
+@pytest.mark.parametrize("case", WRITING)
+def test_finds_what_is_written(case: str) -> None:
+    body, expected = WRITING[case]
+    module = export(Model(body).eval(), (torch.ones(2, 2),)).graph_module
+    assert {node.name for node in written_placeholders(module)} == expected
+
+
+def test_looks_into_higher_order_operators() -> None:
+    module = export(Model(no_grad_region), (torch.ones(2, 2),)).graph_module
+    assert any(node.op == "get_attr" for node in module.graph.nodes)
+    assert {node.name for node in written_placeholders(module)} == {"b_b"}
+
+
+def test_a_functional_graph_writes_nothing() -> None:
+    body, _ = WRITING["directly"]
+    program = export(Model(body), (torch.ones(2, 2),)).run_decompositions({})
+    assert written_placeholders(program.graph_module) == frozenset()
+
+
+def test_a_nested_argument_shares_memory_with_all_that_is_in_it() -> None:
+    graph = torch.fx.Graph()
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    view = graph.call_function(torch.ops.aten.view.default, (x, [-1]))
+    graph.output(([view, {"a": y}],))
+    aliases = Aliases(graph)
+    assert aliases.of([view, {"a": y}]) == {x, y}
+    assert aliases.of([1, None]) == frozenset()
