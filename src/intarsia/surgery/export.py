@@ -73,13 +73,13 @@ def export(
     for name, reason in getattr(find_coverage(hybrid), "removed", ()):
         account.note("node", name, "removed", None, reason)
     inputs = _place_inputs(graph, convention.leaves, described)
-    lifter = Lifter(graph, metadata)
-    lifter.reserve_names(hybrid)
+    lifter = Lifter(hybrid, graph, metadata)
     inliner = Inliner(graph, lifter, metadata, account)
     values = _bind_inputs(convention, inputs, described)
     given = dict(values)
     trusted = all(metadata.fits(node, value) for node, value in values.items())
     leaves, out_spec = _outputs(inliner.inline(hybrid, values, trusted=trusted), convention)
+    _note_outputs(leaves, out_spec, account)
     output = graph.output(tuple(leaves))
     remove_dead(graph, inliner.bodies, account)
     targets = {node: entry.name for entry, node in lifter.lifted() if entry.kind is not InputKind.CUSTOM_OBJ}
@@ -142,6 +142,14 @@ def _bind_inputs(convention: Convention, inputs: Sequence[Node], described: Sequ
         node: bound.value if isinstance(bound, Constant) else pytree.tree_map(value, bound)
         for node, bound in convention.bindings.items()
     }
+
+
+def _note_outputs(leaves: Sequence[Value], out_spec: TreeSpec, account: Account) -> None:
+    paths, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(range(len(leaves)), out_spec))
+    for path, index in paths:
+        leaf = leaves[index]
+        image = leaf if isinstance(leaf, Node) else None
+        account.note("user output", pytree.keystr(path), "kept", image, "" if image else "a constant")
 
 
 def _outputs(returned: Value, convention: Convention) -> tuple[list[Value], TreeSpec]:

@@ -15,6 +15,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from intarsia._torch import TreeSpec, is_guard_module, pytree, pytree_convention, schema_of
+from intarsia.core.op import RUN_ENGINE
 from intarsia.core.writes import Writes
 from intarsia.errors import HybridError
 from intarsia.surgery.binding import bind
@@ -267,6 +268,8 @@ class Inliner:
         if written:
             self.writers[image] = written
         self._account.note("node", frame.subject(node), "kept", image)
+        if node.target is RUN_ENGINE:
+            self._account.note("engine", frame.place or node.name, "kept", image)
         return image
 
     def _lower(self, frame: _Frame, node: Node, args: Sequence[Value], kwargs: dict[str, Value]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch.export.graph_signature import CustomObjArgument, InputKind
@@ -26,6 +26,7 @@ class Lifter:
     """Makes the placeholders of state in the new graph.
 
     Args:
+        hybrid: The hybrid; the state that it reads at its root has the first choice of names.
         graph: The new graph.
         metadata: Describes the placeholders.
 
@@ -33,11 +34,16 @@ class Lifter:
         state: All state read so far.
     """
 
-    def __init__(self, graph: Graph, metadata: Metadata) -> None:
+    def __init__(self, hybrid: GraphModule, graph: Graph, metadata: Metadata) -> None:
         self.state = StateTable()
+        self._hybrid = hybrid
         self._graph = graph
         self._metadata = metadata
         self._placeholders: dict[int, Node] = {}
+        for node in hybrid.graph.find_nodes(op="get_attr"):
+            value = resolve(hybrid, str(node.target), "")[2]
+            if not isinstance(value, (torch.nn.Module, TreeSpec)):
+                self.state.read(hybrid, str(node.target), "")
 
     def read(self, owner: torch.nn.Module, node: Node, path: str) -> Node:
         """The placeholder for what a `get_attr` node of a module at a path reads.
@@ -50,13 +56,6 @@ class Lifter:
         if found is None:
             found = self._placeholders[id(entry.value)] = self._place(entry, node)
         return found
-
-    def reserve_names(self, hybrid: GraphModule) -> None:
-        """Give the state that the hybrid reads at its root the first choice of names."""
-        for node in hybrid.graph.find_nodes(op="get_attr"):
-            value = resolve(hybrid, str(node.target), "")[2]
-            if not isinstance(value, (torch.nn.Module, TreeSpec)):
-                self.state.read(hybrid, str(node.target), "")
 
     def lifted(self) -> list[tuple[StateEntry, Node]]:
         """Entries with their placeholders: parameters, buffers, constants, script objects."""
@@ -84,6 +83,9 @@ class Lifter:
                 continue
             self._graph.erase_node(placeholder)
             account.remove(placeholder)
+        for path, value in _registered(self._hybrid):
+            if id(value) not in self._placeholders:
+                account.note("state", path, "removed", None, "no graph reads it")
         return kept
 
     def _place(self, entry: StateEntry, node: Node) -> Node:
@@ -113,3 +115,9 @@ def order_placeholders(graph: Graph, placeholders: list[Node]) -> None:
         first.prepend(placeholders[0])
     for before, placeholder in itertools.pairwise(placeholders):
         before.append(placeholder)
+
+
+def _registered(hybrid: GraphModule) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters and buffers of a hybrid and its partitions, each once."""
+    yield from hybrid.named_parameters()
+    yield from hybrid.named_buffers()

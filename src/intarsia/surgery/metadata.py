@@ -66,6 +66,8 @@ class Metadata:
         known = placeholder.meta.get("val", value)
         if not isinstance(value, Node):
             return bool(known == value) if isinstance(known, (int, float, str, bool, type(None))) else False
+        if value.op == "get_attr":
+            return True
         described = value.meta["val"]
         if isinstance(known, torch.Tensor) and isinstance(described, torch.Tensor):
             return self.owns(known) and same_shape(known, described) and same_strides(known, described)

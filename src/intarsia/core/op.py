@@ -1,0 +1,58 @@
+"""The operator `intarsia::run_engine`, by which a graph calls an engine. Importing this module registers it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from intarsia.core.instance import find_instance
+from intarsia.core.signature import EngineSignature
+
+_library = torch.library.Library("intarsia", "DEF")  # type: ignore[no-untyped-call]
+_library.define(  # type: ignore[no-untyped-call]
+    "run_engine(Tensor[] inputs, Tensor engine, str signature) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag,)
+)
+
+
+def run_engine(inputs: Sequence[torch.Tensor], engine: torch.Tensor, signature: str) -> list[torch.Tensor]:
+    """Run the engine whose container `engine` holds; the kernel of the operator on every device.
+
+    Args:
+        inputs: Tensors of the dtypes and shapes that the signature names.
+        engine: uint8[n] on the CPU: an engine container.
+        signature: Text of the engine's signature.
+
+    Returns:
+        Contiguous tensors that alias nothing and do not require grad.
+
+    Raises:
+        EngineError: The engine is damaged, cannot be loaded, or fails while running.
+        ArgumentError: An input does not fit the signature.
+    """
+    instance = find_instance(engine, signature)
+    instance.signature.check(inputs)
+    if not torch.is_grad_enabled():
+        return instance.engine(inputs)
+    with torch.no_grad():
+        return instance.engine(inputs)
+
+
+def fake_run_engine(inputs: Sequence[torch.Tensor], engine: torch.Tensor, signature: str) -> list[torch.Tensor]:
+    """Outputs of the right dtypes and (symbolic) shapes, told by the signature alone."""
+    parsed = EngineSignature.parse(signature)
+    device = inputs[0].device if inputs else engine.device
+    shapes = parsed.output_shapes([value.shape for value in inputs])
+    return [
+        torch.empty(shape, dtype=output.dtype, device=device)
+        for shape, output in zip(shapes, parsed.outputs, strict=True)
+    ]
+
+
+_library.impl("run_engine", run_engine, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+# An engine has no gradient. Without this, outputs would require grad where inputs do, and fail only in backward().
+_library.impl("run_engine", torch.library.fallthrough_kernel, "Autograd")  # type: ignore[no-untyped-call]
+torch.library.register_fake("intarsia::run_engine", fake_run_engine, lib=_library)
+
+RUN_ENGINE = torch.ops.intarsia.run_engine.default
+"""The operator, as it stands in graphs."""
