@@ -10,7 +10,7 @@ import torch
 from builders.hybrids import Draft, aten, describe, hybrid, tensor
 
 from intarsia.errors import ConventionError, HybridError, IntarsiaError, StateError
-from intarsia.surgery import export, ledger, retrace
+from intarsia.surgery import export, ledger, limits, retrace
 
 
 def identity(g: Draft) -> Any:
@@ -84,6 +84,22 @@ def test_an_element_that_a_partition_does_not_return_is_refused() -> None:
 
     error = refusal(HybridError, hybrid(fill, {"part": hybrid(pair)}), (tensor(1, 2),))
     assert (error.found, error.expected) == ("element 2", "one of the 2 that its partition returns")
+
+
+@pytest.mark.parametrize(
+    ("limit", "subject"), [("MAX_DEPTH", "partition 'part'"), ("MAX_NODES", "node 'part/relu_default'")]
+)
+def test_a_limit_is_refused_by_name(limit: str, subject: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, limit, 0)
+    module = hybrid(calls_part("x"), {"part": hybrid(identity)})
+    assert refusal(HybridError, module, (tensor(1, 2),)).subject == subject
+
+
+def test_too_many_symbols_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_SYMBOLS", 0)
+    shapes = {"a": {0: torch.export.Dim("d")}}
+    error = refusal(HybridError, hybrid(identity), (tensor(1, 4),), dynamic_shapes=shapes)
+    assert error.found == "1 symbols"
 
 
 def test_an_operator_that_refuses_its_inputs_is_named_with_its_partition() -> None:

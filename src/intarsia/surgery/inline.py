@@ -18,16 +18,15 @@ from intarsia._torch import TreeSpec, is_guard_module, pytree, pytree_convention
 from intarsia.core.op import RUN_ENGINE
 from intarsia.core.writes import Writes
 from intarsia.errors import HybridError
+from intarsia.surgery import limits
 from intarsia.surgery.binding import bind
 from intarsia.surgery.ledger import Account
 from intarsia.surgery.lift import Lifter
+from intarsia.surgery.limits import check_limit
 from intarsia.surgery.lower import is_exportable, is_mode_switch, trace_call, trace_module
 from intarsia.surgery.metadata import Metadata
 from intarsia.surgery.state import join, resolve
 from intarsia.surgery.values import Value, is_container
-
-MAX_DEPTH = 1000
-"""Partitions may be nested this deep."""
 
 
 @dataclass
@@ -90,6 +89,7 @@ class Inliner:
         self._metadata = metadata
         self._account = account
         self._stack: list[_Frame] = []
+        self._count = 0
         self._modules: dict[int, Graph] = {}
         self._body_nodes: dict[int, Node] = {}
         self._elements: dict[tuple[Node, int], Node] = {}
@@ -159,14 +159,7 @@ class Inliner:
             frame.values[node] = None
             self._account.note("partition", place, "removed", None, "guard; the program checks its own inputs")
             return
-        if len(self._stack) >= MAX_DEPTH:
-            raise HybridError(
-                f"partition '{place[:200]}'",
-                found=f"nesting deeper than {MAX_DEPTH}",
-                expected="less",
-                fix="Inline partitions that only call one another.",
-                node=node.name,
-            )
+        check_limit(f"partition '{place[:200]}'", len(self._stack), limits.MAX_DEPTH, "levels of nesting")
         graph = self._graph_of(module, place)
         values = bind(graph, *frame.arguments(node), place)
         trusted = all(self._metadata.fits(placeholder, value) for placeholder, value in values.items())
@@ -259,6 +252,8 @@ class Inliner:
         return schema_of(returned.target).results(elements)
 
     def _copy(self, frame: _Frame, node: Node, args: Sequence[Value], kwargs: dict[str, Value]) -> Node:
+        self._count += 1
+        check_limit(f"node '{frame.subject(node)}'", self._count, limits.MAX_NODES, "calls so far")
         image = self._graph.create_node("call_function", node.target, tuple(args), kwargs, name=node.name)
         image.meta = dict(node.meta)
         if not (frame.trusted and "val" in node.meta and self._metadata.owns(node.meta["val"])):

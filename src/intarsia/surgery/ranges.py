@@ -24,7 +24,9 @@ from intarsia._torch import (
     pytree,
 )
 from intarsia.errors import ConventionError
+from intarsia.surgery import limits
 from intarsia.surgery.convention import Convention, InputLeaf
+from intarsia.surgery.limits import check_limit
 from intarsia.surgery.metadata import Metadata, expression
 
 Ranges = dict[sympy.Expr, "ValueRanges[Any]"]
@@ -180,6 +182,7 @@ def ranges_of(
     told = {**(meant or {}), **stated}
     sizes = _sizes(descriptions)
     symbols = dict.fromkeys(symbol for size in sizes for symbol in sorted(size.free_symbols, key=str))
+    check_limit("the hybrid's sizes", len(symbols), limits.MAX_SYMBOLS, "symbols")
     inferred = metadata.shape_env.var_to_range
     ranges = {symbol: told.get(symbol, inferred.get(symbol, bounds_of(0, None))) for symbol in symbols}
     return ranges | {size: told[size] for size in sizes if size in told}
