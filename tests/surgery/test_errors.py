@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from builders.hybrids import Draft, aten, describe, hybrid, tensor
 
+from builders.hybrids import Draft, aten, describe, hybrid, tensor
 from intarsia.errors import ConventionError, HybridError, IntarsiaError, StateError
 from intarsia.surgery import export, ledger, limits, retrace
 

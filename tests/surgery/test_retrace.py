@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from builders.hybrids import Draft, aten, describe, hybrid, tensor
 from torch.export import Dim
 
+from builders.hybrids import Draft, aten, describe, hybrid, tensor
 from intarsia.surgery import export, retrace
 
 

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+
+import torch
+
+from intarsia.errors import HybridError
+
+_KEY = "intarsia_coverage"
 
 
 @dataclass(frozen=True)
@@ -23,6 +30,23 @@ class OperatorPlacement:
 
 
 @dataclass(frozen=True)
+class OperatorGroup:
+    """The nodes of one operator that run in one kind of place for one reason.
+
+    Attributes:
+        operator: Operator, for instance "aten.linear.default".
+        in_engine: Whether engines run them; otherwise torch does.
+        count: How many nodes there are.
+        reason: Why they are there.
+    """
+
+    operator: str
+    in_engine: bool
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Coverage:
     """Every operator node of a compiled hybrid, in the order of the captured graph.
 
@@ -31,6 +55,13 @@ class Coverage:
         removed: Operator nodes that compile took out before partitioning (asserts), with the reason each;
             pairs of "name (operator)" and reason.
         failed: Partitions that a backend could not build and that therefore stay in torch: name -> reason.
+
+    Example:
+        >>> relu = OperatorPlacement("relu", "aten.relu.default", "openvino_0", "supported")
+        >>> print(Coverage((relu, OperatorPlacement("sort", "aten.sort.default", "torch", "no OpenVINO form"))))
+        1 of 2 operators in 1 engine
+        engine   1  aten.relu.default  supported
+        torch    1  aten.sort.default  no OpenVINO form
     """
 
     placements: tuple[OperatorPlacement, ...]
@@ -39,5 +70,60 @@ class Coverage:
 
     @property
     def engines(self) -> tuple[str, ...]:
-        """Names of the engine partitions, in graph order."""
+        """Names of the engine partitions, in the order of their first operators in the captured graph."""
         return tuple(dict.fromkeys(p.place for p in self.placements if p.place != "torch"))
+
+    def by_operator(self) -> tuple[OperatorGroup, ...]:
+        """The placements grouped by operator, place and reason: engines first, then the most frequent first."""
+        counts = Counter((p.operator, p.place != "torch", p.reason) for p in self.placements)
+        groups = [OperatorGroup(operator, engine, count, why) for (operator, engine, why), count in counts.items()]
+        return tuple(sorted(groups, key=lambda group: (not group.in_engine, -group.count, group.operator)))
+
+    def removals(self) -> dict[str, int]:
+        """Reason for which compile took operators out before partitioning -> how many, the most frequent first."""
+        return dict(Counter(reason for _, reason in self.removed).most_common())
+
+    def headline(self) -> str:
+        """How many of the operators run in how many engines."""
+        inside = sum(p.place != "torch" for p in self.placements)
+        engines = len(self.engines)
+        return f"{inside} of {len(self.placements)} operators in {engines} engine{'' if engines == 1 else 's'}"
+
+    def __str__(self) -> str:
+        groups = self.by_operator()
+        width = max((len(group.operator) for group in groups), default=0)
+        lines = [
+            f"{'engine' if group.in_engine else 'torch':6} {group.count:3}  {group.operator:{width}}  {group.reason}"
+            for group in groups
+        ]
+        lines += [f"removed {count:2}  {reason}" for reason, count in self.removals().items()]
+        lines += [f"not built    {name}  {reason}" for name, reason in self.failed]
+        return "\n".join([self.headline(), *(line.rstrip() for line in lines)])
+
+
+def coverage(hybrid: torch.fx.GraphModule) -> Coverage:
+    """Where each operator of a hybrid that `intarsia.compile` made runs, and why.
+
+    Raises:
+        HybridError: `hybrid` was not made by `intarsia.compile`.
+    """
+    found = find_coverage(hybrid)
+    if found is None:
+        raise HybridError(
+            "hybrid",
+            found=f"an object of type {type(hybrid).__name__!r} without coverage",
+            expected="what intarsia.compile returned",
+            fix="Pass the hybrid itself; exported programs and loaded programs do not carry its coverage.",
+        )
+    return found
+
+
+def find_coverage(hybrid: torch.fx.GraphModule) -> Coverage | None:
+    """The coverage of a hybrid, or None when `intarsia.compile` did not make it."""
+    found = getattr(hybrid, "meta", {}).get(_KEY)
+    return found if isinstance(found, Coverage) else None
+
+
+def record_coverage(hybrid: torch.fx.GraphModule, found: Coverage) -> None:
+    """Let `coverage(hybrid)` find `found`."""
+    hybrid.meta[_KEY] = found

@@ -158,9 +158,9 @@ class Reader:
         self._stack.append(_Call(owner, graph, _positional(graph, args, kwargs), place, node))
 
     def _apply(self, call: _Call, node: Node) -> Any:
-        args, kwargs = map_arg((node.args, node.kwargs), lambda source: self._read_now(call.values[source]))
         if node.target is operator.getitem:
-            return self._take(call.values[node.all_input_nodes[0]], args[1])
+            return self._take(call.values[node.all_input_nodes[0]], node.args[1])
+        args, kwargs = map_arg((node.args, node.kwargs), lambda source: self._read_now(call.values[source]))
         if node.name in self._copies:
             return args[1]
         if node.target is _COPY and not self._writes_in_place:
@@ -195,9 +195,7 @@ class Reader:
         return self._numbering.number("element", value, position, origin=f"{value.origin}[{key}]")
 
     def _read_now(self, value: Any) -> Any:
-        if isinstance(value, Number):
-            return self._current(value)
-        return pytree.tree_map_only(Number, self._current, value) if self.written else value
+        return self._expand(value) if isinstance(value, Number) else pytree.tree_map_only(Number, self._expand, value)
 
     def _current(self, number: Number) -> Any:
         return self.written.get(number, number)

@@ -202,7 +202,10 @@ class Inliner:
         args, kwargs = frame.arguments(node)
         if node.target is operator.getitem and is_container(args[0]):
             frame.values[node] = self._take(frame, node, args[0], args[1])
-        elif node.op == "call_function" and is_exportable(node.target, args, kwargs):
+            return
+        if node.target is not operator.getitem:
+            args, kwargs = map_arg((args, kwargs), self._expand)
+        if node.op == "call_function" and is_exportable(node.target, args, kwargs):
             frame.values[node] = self._emit(frame, node, args, kwargs)
         else:
             self._lower(frame, node, args, kwargs)
@@ -244,7 +247,7 @@ class Inliner:
         return taken
 
     def _expand(self, returned: Node) -> Value:
-        """What an operator of several results returns, as a container of its elements."""
+        """What an operator of several results returns, as a container of its elements, if it is that."""
         described = returned.meta.get("val")
         if not isinstance(described, (tuple, list)):
             return returned

@@ -31,5 +31,5 @@ def check_limit(subject: str, count: int, limit: int, counted: str) -> None:
             subject,
             found=f"{count} {counted}",
             expected=f"at most {limit}",
-            fix="Export it in parts, or raise the limit in intarsia.surgery.limits if the graph is meant to be so large.",
+            fix="Export it in parts, or raise the limit in intarsia.surgery.limits.",
         )

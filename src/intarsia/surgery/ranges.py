@@ -8,6 +8,7 @@ lower bound is 2 for every dynamic size; the first two say what was meant.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 import sympy
@@ -50,7 +51,7 @@ def leaf_dims(convention: Convention, dynamic_shapes: Any) -> list[Dims]:
     indices = pytree.tree_unflatten(list(range(len(dims))), convention.in_spec)
     arguments = [*indices[0], *indices[1].values()]
     for name, argument, shapes in _by_argument(convention.names, arguments, dynamic_shapes):
-        _assign(name, argument, shapes, dims)
+        _assign(name, argument, shapes, convention.leaves, dims)
     return dims
 
 
@@ -67,7 +68,7 @@ def _by_argument(names: Sequence[str], arguments: Sequence[Any], shapes: Any) ->
     return list(zip(names, arguments, shapes, strict=True))
 
 
-def _assign(name: str, argument: Any, shapes: Any, dims: list[Dims]) -> None:
+def _assign(name: str, argument: Any, shapes: Any, leaves: Sequence[InputLeaf], dims: list[Dims]) -> None:
     """Give the shapes of one argument to its leaves; `argument` holds leaf indices in the argument's structure."""
     waiting = [(name, argument, shapes)]
     while waiting:
@@ -75,25 +76,33 @@ def _assign(name: str, argument: Any, shapes: Any, dims: list[Dims]) -> None:
         if given is None:
             continue
         if isinstance(part, int):
-            dims[part] = _dynamic_dims(path, given)
+            dims[part] = _dynamic_dims(leaves[part], given)
         elif isinstance(part, Mapping) and isinstance(given, Mapping) and set(given) <= set(part):
             waiting += [(f"{path}[{key!r}]", part[key], given[key]) for key in given]
         elif isinstance(part, (tuple, list)) and isinstance(given, (tuple, list)) and len(given) == len(part):
             waiting += [(f"{path}[{i}]", *pair) for i, pair in enumerate(zip(part, given, strict=True))]
         else:
-            raise _misfit(f"{type(given).__name__} for '{path}'", "the nesting that the argument has")
+            raise _misfit(f"a {type(given).__name__} for '{path}'", "the nesting that the argument has")
 
 
-def _dynamic_dims(path: str, given: Any) -> Dims:
-    if isinstance(given, (DimHint, Dim)):
-        raise ConventionError(
-            f"dynamic_shapes of '{path}'",
-            found="a single dim",
-            expected="a dict from dim to Dim, or one entry for each dim",
-            fix="Write {0: Dim('batch')}.",
-        )
-    entries = given.items() if isinstance(given, Mapping) else enumerate(given)
-    return {position: dim for position, dim in entries if _is_dynamic(dim)}
+def _dynamic_dims(leaf: InputLeaf, given: Any) -> Dims:
+    """The dynamic dims of a leaf, from a dict by position or a sequence with an entry for each dim."""
+    tensor = leaf.example if isinstance(leaf.example, torch.Tensor) else leaf.described
+    rank = tensor.dim() if isinstance(tensor, torch.Tensor) else 0
+    if isinstance(given, Mapping):
+        entries = dict(given)
+    elif isinstance(given, (tuple, list)) and len(given) == rank:
+        entries = dict(enumerate(given))
+    else:
+        raise _misfit(f"{given!r} for '{leaf.path}'", f"a dict from dim to Dim, or {rank} entries, one for each dim")
+    for position, dim in entries.items():
+        if position not in range(rank):
+            raise _misfit(f"dim {position!r} of '{leaf.path}'", f"a dim from 0 to {rank - 1}")
+        if not isinstance(dim, (Dim, DimHint, int, NoneType)):
+            raise _misfit(
+                f"{dim!r} for dim {position} of '{leaf.path}'", "a Dim, Dim.AUTO, Dim.DYNAMIC, an int or None"
+            )
+    return {position: dim for position, dim in entries.items() if _is_dynamic(dim)}
 
 
 def _is_dynamic(dim: Any) -> bool:

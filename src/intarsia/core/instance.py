@@ -1,0 +1,114 @@
+"""Engines of this process: each made once from its bytes, then found again by the tensor that holds them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from weakref import WeakValueDictionary, ref
+
+import torch
+
+from intarsia.core.backend import Engine
+from intarsia.core.container import EngineContainer
+from intarsia.core.registry import find_backend
+from intarsia.core.signature import EngineSignature
+from intarsia.errors import EngineError, EngineRefused
+
+_logger = logging.getLogger("intarsia")
+
+
+class EngineInstance:
+    """An engine that is ready to run, with its signature."""
+
+    def __init__(self, container: EngineContainer) -> None:
+        self.subject = container.subject
+        self.signature_text = container.signature
+        self.signature = EngineSignature.parse(container.signature)
+        self.engine = _make_engine(container)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    storage: ref[torch.UntypedStorage]
+    instance: EngineInstance
+
+
+# Keyed by (address, size). An entry is only valid while the storage that it was made from lives: another tensor may
+# come to lie at the same address.
+_entries: dict[tuple[int, int], _Entry] = {}
+_by_digest: WeakValueDictionary[bytes, EngineInstance] = WeakValueDictionary()
+_lock = threading.RLock()
+
+
+def find_instance(engine: torch.Tensor, signature: str) -> EngineInstance:
+    """The engine of a container held in a tensor.
+
+    The bytes are compared with their SHA-256 when the tensor is seen first, and never hashed again: whoever writes
+    into the tensor afterwards is not noticed. Tensors of equal content share one instance, which lives as long as
+    any of them does.
+
+    Args:
+        engine: uint8[n] on the CPU, contiguous.
+        signature: The signature that the caller's graph gives for the engine.
+
+    Raises:
+        EngineError: The bytes are damaged, or their signature is not `signature`.
+        EngineUnavailable: The backend is unknown, or its library is not installed.
+        EngineBuildFailed: The payload was refused, and so was the source.
+    """
+    entry = _entries.get((engine.data_ptr(), engine.nbytes))
+    if entry is not None and entry.storage() is engine.untyped_storage():
+        instance = entry.instance
+    else:
+        instance = _remember(engine)
+    if instance.signature_text != signature:
+        raise EngineError(
+            instance.subject,
+            found=f"the signature {instance.signature_text}",
+            expected=f"{signature}, as its call says",
+            fix="Compile the program again.",
+        )
+    return instance
+
+
+def _remember(engine: torch.Tensor) -> EngineInstance:
+    with _lock:
+        container = EngineContainer.unpack(_bytes_of(engine))
+        container.verify()
+        instance = _by_digest.get(container.digest) or EngineInstance(container)
+        _by_digest[container.digest] = instance
+        key = (engine.data_ptr(), engine.nbytes)
+        storage = ref(engine.untyped_storage(), lambda dead: _forget(key, dead))
+        _entries[key] = _Entry(storage, instance)
+        return instance
+
+
+def _forget(key: tuple[int, int], dead: ref[torch.UntypedStorage]) -> None:
+    entry = _entries.get(key)
+    if entry is not None and entry.storage is dead:
+        del _entries[key]
+
+
+def _bytes_of(engine: torch.Tensor) -> memoryview:
+    if engine.dtype is not torch.uint8 or engine.device.type != "cpu" or not engine.is_contiguous():
+        raise EngineError(
+            "engine",
+            found=f"{engine.dtype} on {engine.device}",
+            expected="contiguous uint8 on the CPU",
+            fix="Leave the engine constants of a program where they are.",
+        )
+    return engine.detach().numpy().data
+
+
+def _make_engine(container: EngineContainer) -> Engine:
+    """The engine of the payload, or, where this machine refuses it, of the portable source."""
+    backend = find_backend(container.backend)
+    try:
+        return backend.load(container.payload, container.options)
+    except EngineRefused as refusal:
+        source = container.source
+        if source is None:
+            raise
+        _logger.info("%s: rebuilding it for this machine, because %s", container.subject, refusal)
+        return backend.rebuild(source, container.options)

@@ -1,0 +1,47 @@
+"""The backends that are installed, found by the entry-point group `intarsia.backends`."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+
+from intarsia.core.backend import Backend
+from intarsia.errors import EngineUnavailable
+
+_GROUP = "intarsia.backends"
+
+
+def available_backends() -> tuple[str, ...]:
+    """Names of the known backends, sorted. The library that one needs may still be missing."""
+    return tuple(sorted({entry.name for entry in entry_points(group=_GROUP)}))
+
+
+@cache
+def find_backend(name: str) -> Backend:
+    """The backend of a name; the same object each time.
+
+    Raises:
+        EngineUnavailable: No backend has that name, or its entry point cannot be imported.
+    """
+    entries = entry_points(group=_GROUP, name=name)
+    if not entries:
+        raise EngineUnavailable(
+            f"backend {name!r}",
+            found="no backend of that name",
+            expected=f"one of {', '.join(available_backends()) or 'none'}",
+            fix="Check the name, or install the package that provides the backend.",
+        )
+    return _instantiate(next(iter(entries)))
+
+
+def _instantiate(entry: EntryPoint) -> Backend:
+    try:
+        backend: Backend = entry.load()()
+    except Exception as error:
+        raise EngineUnavailable(
+            f"backend {entry.name!r}",
+            found=f"that its entry point {entry.value} fails with {type(error).__name__}: {error}",
+            expected="an importable backend",
+            fix="Install the package that provides the backend again.",
+        ) from error
+    return backend
