@@ -12,12 +12,14 @@ import torch
 from intarsia import surgery
 from intarsia.capture import capture
 from intarsia.core.coverage import coverage, find_coverage
-from intarsia.core.ledger import Ledger
+from intarsia.core.ledger import Ledger, told
 from intarsia.core.registry import find_backend
 from intarsia.engines import build_engines
 from intarsia.formats.pt2 import load_pt2, save_pt2
 from intarsia.partition import partition
 from intarsia.runtime.program import Program
+
+__all__ = ["compile", "coverage", "export", "ledger", "load", "save"]
 
 
 def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile are
@@ -91,9 +93,27 @@ def export(
     dynamic_shapes: Any = None,
     retrace: bool = False,
 ) -> torch.export.ExportedProgram:
-    """Export a hybrid, by graph surgery alone unless `retrace` asks for `torch.export.export`.
+    """Export a hybrid: by graph surgery alone, or by `torch.export.export` when `retrace` asks for it.
 
-    See `intarsia.surgery.export` and `intarsia.surgery.retrace` for arguments and errors.
+    Surgery runs nothing and copies no weight; it needs no example inputs when the hybrid's graph carries metadata, as
+    every hybrid of `compile` does. The hybrid is left as it was.
+
+    Args:
+        hybrid: A hybrid of `compile`, or of another tool: any graph module whose graph calls partitions.
+        args: Example positional inputs, where the graph has no metadata; only structure, shapes and dtypes are used.
+        kwargs: Example keyword inputs, likewise.
+        dynamic_shapes: As for `torch.export.export`, where the metadata does not tell which sizes are dynamic.
+        retrace: Whether to trace the hybrid again instead; needs example inputs.
+
+    Returns:
+        A program whose state is the very tensors of the hybrid; `ledger` tells what became of everything.
+
+    Raises:
+        HybridError: A partition has no graph, or a call does not fit it.
+        StateError: A graph reads an attribute that is missing or cannot be exported.
+        ConventionError: The graph does not say how it is called, and neither do the examples.
+        ConservationError: The result would not hold what the hybrid holds.
+        CaptureError: `retrace` is True and torch refuses the hybrid.
 
     Example:
         >>> hybrid = compile(torch.nn.Linear(4, 2), (torch.ones(3, 4),))
@@ -106,13 +126,18 @@ def export(
     return surgery.export(hybrid, args, kwargs, dynamic_shapes=dynamic_shapes)
 
 
-def save(
-    hybrid_or_program: torch.fx.GraphModule | torch.export.ExportedProgram, path: str | os.PathLike[str]
-) -> None:
+def save(hybrid_or_program: torch.fx.GraphModule | torch.export.ExportedProgram, path: str | os.PathLike[str]) -> None:
     """Save a program as a `.pt2` file; a hybrid is exported first.
+
+    `torch.export.load` reads the file too, once intarsia is imported. It holds no pickle.
+
+    Args:
+        hybrid_or_program: What `compile` or `export` returned, or any hybrid or exported program.
+        path: Where to; a file that is there is replaced when the new one is whole.
 
     Raises:
         FormatError: The file cannot be written; what was there before is left whole.
+        StateError: State of the program could be stored as a pickle only.
 
     Example:
         >>> import tempfile
@@ -135,7 +160,10 @@ def save(
 def load(path: str | os.PathLike[str]) -> Program:
     """Load a program from a `.pt2` file, whoever wrote it.
 
-    Files of other people are read by `torch.export.load`: load only what you trust.
+    The file is read by torch, which can be made to run code by a file: load only what you trust.
+
+    Returns:
+        A program that takes the model's own arguments and gives the model's own structure.
 
     Raises:
         FormatError: The file is missing, cut short, foreign or damaged.
@@ -154,4 +182,4 @@ def ledger(program: torch.export.ExportedProgram | Program) -> Ledger:
     Raises:
         ConventionError: Nothing is known, for another tool made the program.
     """
-    return surgery.ledger(program) if isinstance(program, torch.export.ExportedProgram) else program.ledger
+    return told(program.ledger if isinstance(program, Program) else surgery.find_ledger(program))

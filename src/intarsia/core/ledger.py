@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from intarsia.errors import ConventionError
+
 Kind = Literal["node", "partition", "output", "state", "mutation", "engine", "user output"]
 Fate = Literal["kept", "merged", "removed"]
 
@@ -69,6 +71,22 @@ class Ledger:
     def from_json(cls, values: Iterable[dict[str, Any]]) -> Ledger:
         """The ledger that `to_json` wrote."""
         return cls(tuple(Entry(**value) for value in values))
+
+
+def told(ledger: Ledger | None) -> Ledger:
+    """A ledger that there must be.
+
+    Raises:
+        ConventionError: There is none.
+    """
+    if ledger is None:
+        raise ConventionError(
+            "the program's ledger",
+            found="none",
+            expected="the account of the export that made the program",
+            fix="Pass the very object that intarsia.export returned, or a file that intarsia.save wrote of it.",
+        )
+    return ledger
 
 
 def _reasons(entries: Iterable[Entry]) -> str:

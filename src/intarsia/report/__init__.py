@@ -1,0 +1,1 @@
+"""Facts about programs and installations as frozen data, and the text that is drawn from them."""

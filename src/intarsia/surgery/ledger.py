@@ -7,8 +7,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.fx import Node
 
-from intarsia.core.ledger import Entry, Fate, Kind, Ledger
-from intarsia.errors import ConservationError, ConventionError
+from intarsia.core.ledger import Entry, Fate, Kind, Ledger, told
+from intarsia.errors import ConservationError
 
 _LEDGERS: WeakKeyDictionary[torch.export.ExportedProgram, Ledger] = WeakKeyDictionary()
 _UNUSED = "nothing depends on it"
@@ -23,15 +23,7 @@ def ledger(program: torch.export.ExportedProgram) -> Ledger:
     Raises:
         ConventionError: The program was not made by `export`.
     """
-    found = find_ledger(program)
-    if found is None:
-        raise ConventionError(
-            "the program's ledger",
-            found="none",
-            expected="the account of the export that made the program",
-            fix="Pass the very object that intarsia.export returned; copies and other programs have no ledger.",
-        )
-    return found
+    return told(find_ledger(program))
 
 
 def find_ledger(program: torch.export.ExportedProgram) -> Ledger | None:

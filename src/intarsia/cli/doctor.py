@@ -1,0 +1,89 @@
+"""`intarsia doctor`: what works on this machine, found out by doing it."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from intarsia.cli.console import output_console
+
+if TYPE_CHECKING:
+    from intarsia.report.installation import InstallationFacts, PartFacts
+
+
+def examine_installation(
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Tell which backends and file formats work here.
+
+    Prints versions, and for what is missing the command that installs it. Each installed backend compiles a small
+    model, saves, loads and runs it. Exit code 1 when one of them fails.
+    """
+    from intarsia.report.installation import draw_installation
+
+    facts = _gather()
+    if as_json:
+        typer.echo(json.dumps(facts.to_json(), indent=2))
+    else:
+        output_console().print(draw_installation(facts))
+    if not facts.is_sound:
+        raise typer.Exit(1)
+
+
+def _gather() -> InstallationFacts:
+    from intarsia.core.registry import available_backends
+    from intarsia.report.installation import InstallationFacts, installed_versions
+
+    versions = {"python": platform.python_version(), **installed_versions(("intarsia", "torch"))}
+    return InstallationFacts(versions, (_examine_pt2(), *map(_examine_backend, available_backends())))
+
+
+def _examine_backend(name: str) -> PartFacts:
+    from intarsia.report.installation import PartFacts, extra_requirements, installed_versions
+
+    wanted = extra_requirements(name)
+    versions = installed_versions(wanted)
+    missing = [package + wanted[package] for package, version in versions.items() if not version]
+    if missing:
+        command = shlex.join([sys.executable, "-m", "pip", "install", *missing])
+        return PartFacts(name, "backend", "missing", versions, command)
+    fault = _try_out(name)
+    return PartFacts(name, "backend", "broken" if fault else "works", versions, fault)
+
+
+def _examine_pt2() -> PartFacts:
+    from intarsia.report.installation import PartFacts
+
+    fault = _try_out(None)
+    return PartFacts("pt2", "format", "broken" if fault else "works", {}, fault)
+
+
+def _try_out(backend: str | None) -> str:
+    """Take a small model all the way to a file and back; what went wrong, or "" when the numbers are right."""
+    import torch
+
+    from intarsia import api
+
+    model = torch.nn.Linear(4, 3).eval()
+    x = torch.linspace(-1, 1, 8).reshape(2, 4)
+    try:
+        if backend is None:
+            program = torch.export.export(model, (x,))
+        else:
+            program = api.export(api.compile(model, (x,), backend=backend, fallback=False))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "trial.pt2"
+            api.save(program, path)
+            found = api.load(path)(x)
+        torch.testing.assert_close(found, model(x).detach(), atol=1e-4, rtol=1e-4)
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong is what the doctor is asked to tell
+        return f"{type(error).__name__}: {error}"
+    return ""

@@ -1,0 +1,256 @@
+"""Describe an exported program: its engines, torch operators, state, inputs, outputs and size."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, InputSpec, OutputKind
+
+from intarsia._torch import TreeSpec, pytree
+from intarsia.core.container import EngineContainer
+from intarsia.core.ledger import Ledger
+from intarsia.core.signature import SHORT_NAMES
+from intarsia.core.writes import written_placeholders
+
+_ENGINE_OPERATOR = "intarsia.run_engine.default"
+_KINDS = {InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer", InputKind.CONSTANT_TENSOR: "constant"}
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """One engine of a program.
+
+    Attributes:
+        name: Its name ("openvino_2").
+        constant: Name of the constant of the program that holds its bytes.
+        backend: Backend that built it.
+        backend_version: Version of the backend's library.
+        target: What it was compiled for.
+        signature: Dtypes and shapes of its inputs and outputs.
+        payload_bytes: Size of the compiled form.
+        source_bytes: Size of the portable form, 0 when there is none.
+    """
+
+    name: str
+    constant: str
+    backend: str
+    backend_version: str
+    target: str
+    signature: str
+    payload_bytes: int
+    source_bytes: int
+
+
+@dataclass(frozen=True)
+class StateFacts:
+    """One parameter, buffer or constant of a program, engines left out.
+
+    Attributes:
+        name: Its name in the model.
+        kind: "parameter", "buffer", "non-persistent buffer", "constant" or "object".
+        type: Dtype and shape, for instance "f32[384]"; the class of an object.
+        size_bytes: Bytes of its elements.
+        written: Whether a call writes it.
+    """
+
+    name: str
+    kind: str
+    type: str
+    size_bytes: int
+    written: bool
+
+
+@dataclass(frozen=True)
+class LeafFacts:
+    """One input or output of a program.
+
+    Attributes:
+        name: Name of an input, or path of an output in the structure that a call returns.
+        type: Dtype and shape ("f32[s0, 384]"), or the constant value.
+        written: Whether a call writes it.
+    """
+
+    name: str
+    type: str
+    written: bool = False
+
+
+@dataclass(frozen=True)
+class ProgramFacts:
+    """What `describe_program` tells about a program.
+
+    Attributes:
+        dialect: Op set of the graph, for instance "ATEN".
+        nodes: Number of nodes of the graph.
+        inputs: The caller's inputs, in order.
+        outputs: What the caller gets, in order.
+        ranges: Symbolic size -> the values that it may take, for instance "2 to 256".
+        engines: The engines, in the order of the state.
+        operators: Operator that runs in torch -> number of nodes, the most frequent first.
+        state: Parameters, buffers, constants and objects, engines left out.
+        size_bytes: Part of the program -> bytes; storage that entries share is counted once.
+        versions: What wrote the file and what reads it -> version.
+        ledger: Summary of the export, a line for each kind of thing; empty when the file carries no ledger.
+    """
+
+    dialect: str
+    nodes: int
+    inputs: tuple[LeafFacts, ...]
+    outputs: tuple[LeafFacts, ...]
+    ranges: Mapping[str, str]
+    engines: tuple[EngineFacts, ...]
+    operators: Mapping[str, int]
+    state: tuple[StateFacts, ...]
+    size_bytes: Mapping[str, int]
+    versions: Mapping[str, str]
+    ledger: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The facts as JSON values."""
+        return asdict(self)
+
+
+def describe_program(
+    program: ExportedProgram, *, versions: Mapping[str, str] | None = None, ledger: Ledger | None = None
+) -> ProgramFacts:
+    """Gather the facts about a program. Nothing is executed, and no engine is instantiated.
+
+    Args:
+        program: Program of either dialect, with or without engines.
+        versions: What wrote the program -> version, as its manifest says; None when it carries none.
+        ledger: The account of its export, when there is one.
+
+    Raises:
+        EngineError: An engine's container is damaged.
+    """
+    engines = tuple(_engines(program))
+    state = tuple(_state(program, {engine.constant for engine in engines}))
+    return ProgramFacts(
+        dialect=program.dialect,
+        nodes=len(program.graph.nodes),
+        inputs=tuple(_inputs(program)),
+        outputs=tuple(_outputs(program)),
+        ranges={str(symbol): _range_text(bounds) for symbol, bounds in program.range_constraints.items()},
+        engines=engines,
+        operators=_torch_operators(program),
+        state=state,
+        size_bytes=_sizes(program, engines),
+        versions=dict(versions or {}),
+        ledger=tuple(ledger.summary().splitlines()) if ledger else (),
+    )
+
+
+def value_type(value: object) -> str:
+    """Dtype and shape of a tensor or fake tensor; any other value as Python writes it.
+
+    Example:
+        >>> value_type(torch.zeros(2, 3)), value_type(None)
+        ('f32[2, 3]', 'None')
+    """
+    if isinstance(value, torch.Tensor):
+        dtype = SHORT_NAMES.get(value.dtype, str(value.dtype))
+        return f"{dtype}[{', '.join(str(size) for size in value.shape)}]"
+    return str(value) if isinstance(value, torch.SymInt) else repr(value)
+
+
+def _range_text(bounds: Any) -> str:
+    return f"{bounds.lower} to {bounds.upper}"
+
+
+def _inputs(program: ExportedProgram) -> Iterator[LeafFacts]:
+    values = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
+    written = set(program.graph_signature.user_inputs_to_mutate.values()) | _written_in_place(program)
+    for spec in program.graph_signature.input_specs:
+        if spec.kind == InputKind.USER_INPUT:
+            name = spec.arg.name
+            constant = getattr(spec.arg, "value", None)
+            value = values.get(name) if isinstance(values.get(name), torch.Tensor | torch.SymInt) else constant
+            yield LeafFacts(name, value_type(value), written=name in written)
+
+
+def _outputs(program: ExportedProgram) -> Iterator[LeafFacts]:
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    specs = [spec for spec in program.graph_signature.output_specs if spec.kind == OutputKind.USER_OUTPUT]
+    for path, spec in zip(_leaf_paths(program.call_spec.out_spec), specs, strict=True):
+        constant = getattr(spec.arg, "value", None)
+        yield LeafFacts(path, value_type(values.get(spec.arg.name, constant)))
+
+
+def _leaf_paths(structure: TreeSpec) -> list[str]:
+    leaves = pytree.tree_unflatten(range(structure.num_leaves), structure)
+    return [pytree.keystr(path) or "output" for path, _ in pytree.tree_leaves_with_path(leaves)]
+
+
+def _engines(program: ExportedProgram) -> Iterator[EngineFacts]:
+    targets = program.graph_signature.inputs_to_lifted_tensor_constants
+    for node in program.graph.find_nodes(op="placeholder"):
+        if node.name in targets and any(str(user.target) == _ENGINE_OPERATOR for user in node.users):
+            constant = targets[node.name]
+            yield _engine(constant, program.constants[constant])
+
+
+def _engine(constant: str, data: torch.Tensor) -> EngineFacts:
+    container = EngineContainer.unpack(data.numpy().data)
+    return EngineFacts(
+        name=container.name,
+        constant=constant,
+        backend=container.backend,
+        backend_version=container.backend_version,
+        target=container.target,
+        signature=container.signature,
+        payload_bytes=len(container.payload),
+        source_bytes=len(container.source or b""),
+    )
+
+
+def _torch_operators(program: ExportedProgram) -> dict[str, int]:
+    counts = Counter(_operator_name(node.target) for node in program.graph.nodes if node.op == "call_function")
+    del counts[_ENGINE_OPERATOR], counts["getitem"]
+    return dict(counts.most_common())
+
+
+def _operator_name(target: Any) -> str:
+    namespace = getattr(target, "namespace", None)
+    return f"{namespace}.{target.__name__}" if namespace else str(target.__name__)
+
+
+def _entries(program: ExportedProgram, engines: Collection[str]) -> Iterator[tuple[InputSpec, str, Any]]:
+    for spec in program.graph_signature.input_specs:
+        if spec.target is not None and spec.target not in engines:
+            yield spec, spec.target, program.state_dict.get(spec.target, program.constants.get(spec.target))
+
+
+def _state(program: ExportedProgram, engines: Collection[str]) -> Iterator[StateFacts]:
+    signature = program.graph_signature
+    declared = {*signature.buffers_to_mutate.values(), *signature.parameters_to_mutate.values()}
+    in_place = _written_in_place(program)
+    for spec, name, value in _entries(program, engines):
+        is_tensor = isinstance(value, torch.Tensor)
+        yield StateFacts(
+            name=name,
+            kind="non-persistent buffer" if spec.persistent is False else _KINDS.get(spec.kind, "object"),
+            type=value_type(value) if is_tensor else type(value).__name__,
+            size_bytes=value.numel() * value.element_size() if is_tensor else 0,
+            written=name in declared or spec.arg.name in in_place,
+        )
+
+
+def _written_in_place(program: ExportedProgram) -> set[str]:
+    return {node.name for node in written_placeholders(program.graph_module)}
+
+
+def _sizes(program: ExportedProgram, engines: tuple[EngineFacts, ...]) -> dict[str, int]:
+    sizes = dict.fromkeys(("parameters", "buffers", "constants"), 0)
+    seen: set[int] = set()
+    for spec, _, value in _entries(program, {engine.constant for engine in engines}):
+        if isinstance(value, torch.Tensor) and value.untyped_storage().data_ptr() not in seen:
+            seen.add(value.untyped_storage().data_ptr())
+            sizes[f"{_KINDS[spec.kind]}s"] += value.untyped_storage().nbytes()
+    sizes["engines, compiled"] = sum(engine.payload_bytes for engine in engines)
+    sizes["engines, portable"] = sum(engine.source_bytes for engine in engines)
+    return sizes
