@@ -186,7 +186,7 @@ def new_symbol(shape_env: ShapeEnv, hint: int, bounds: ValueRanges[sympy.Integer
 
 def is_static_hint(dim: object) -> bool:
     """Whether an entry of `dynamic_shapes` asks for a static size; the classes that say so are private."""
-    return isinstance(dim, _StaticDim) or bool(isinstance(dim, _DimHint) and dim.type == _DimHintType.STATIC)
+    return bool(isinstance(dim, _StaticDim) or (isinstance(dim, _DimHint) and dim.type == _DimHintType.STATIC))
 
 
 def int_bounds(bounds: ValueRanges[Any]) -> tuple[int, int | None]:

@@ -1,0 +1,135 @@
+"""The public functions together, as a user calls them; compared with the eager model."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.export import Dim
+
+import intarsia
+from intarsia.errors import ConventionError, EngineUnavailable, HybridError, PartitionError
+
+
+class Model(torch.nn.Module):
+    """Counts its calls, and returns nested values; the sort between its layers is left to torch where asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = torch.nn.Linear(6, 8), torch.nn.Linear(8, 4)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor, *, bias: torch.Tensor) -> dict[str, Any]:
+        self.calls.add_(1)
+        hidden = torch.sort(torch.relu(self.first(x)), dim=-1)[0]
+        return {"out": self.second(hidden) + bias + self.calls, "given": [x]}
+
+
+def inputs(batch: int) -> tuple[tuple[torch.Tensor], dict[str, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(batch)
+    return (torch.randn(batch, 6, generator=generator),), {"bias": torch.randn(batch, 4, generator=generator)}
+
+
+def compile_model(**options: Any) -> torch.fx.GraphModule:
+    batch = {0: Dim("batch", min=1, max=16)}
+    shapes = {"x": batch, "bias": batch}
+    return intarsia.compile(Model(), *inputs(3), dynamic_shapes=shapes, **options)
+
+
+def assert_answers_like_eager(subject: Any) -> None:
+    model = Model()
+    for batch in (1, 5, 16, 5):
+        args, kwargs = inputs(batch)
+        found = subject(*args, **kwargs)
+        with torch.no_grad():
+            expected = model(*args, **kwargs)
+        assert list(found) == ["out", "given"]
+        assert type(found) is dict
+        assert type(found["given"]) is list
+        torch.testing.assert_close(found["out"], expected["out"], rtol=1e-5, atol=1e-5)
+        assert torch.equal(found["given"][0], args[0])
+
+
+@pytest.mark.parametrize("kept", [(), {"aten.sort"}, {torch.ops.aten.linear.default}])
+def test_a_hybrid_its_export_and_its_file_answer_like_the_model(kept: Any, tmp_path: Path) -> None:
+    hybrid = compile_model(torch_executed_ops=kept)
+    program = intarsia.export(hybrid)
+    intarsia.save(hybrid, tmp_path / "model.pt2")
+    assert_answers_like_eager(hybrid)
+    assert_answers_like_eager(intarsia.load(tmp_path / "model.pt2"))
+    module = program.module()
+    module.calls.zero_()  # the hybrid shares the buffer, and was called above
+    assert_answers_like_eager(module)
+
+
+def test_the_range_that_compile_was_given_is_the_programs(tmp_path: Path) -> None:
+    (bounds,) = intarsia.export(compile_model()).range_constraints.values()
+    assert (int(bounds.lower), int(bounds.upper)) == (1, 16)
+
+
+def test_the_retraced_export_answers_to_the_same_bit() -> None:
+    hybrid = compile_model(torch_executed_ops={"aten.sort"})
+    args, kwargs = inputs(3)
+    ours = intarsia.export(hybrid).module()
+    theirs = intarsia.export(hybrid, args, kwargs, retrace=True).module()
+    for batch in (2, 16):
+        args, kwargs = inputs(batch)
+        ours.calls.zero_()
+        found = ours(*args, **kwargs)["out"].clone()
+        ours.calls.zero_()
+        assert torch.equal(found, theirs(*args, **kwargs)["out"])
+
+
+def test_ledger_and_coverage_are_told_and_travel_in_the_file(tmp_path: Path) -> None:
+    hybrid = compile_model(torch_executed_ops={"aten.sort"})
+    program = intarsia.export(hybrid)
+    assert [entry.fate for entry in intarsia.ledger(program).select("engine")] == ["kept"] * 2
+    assert sorted(intarsia.coverage(hybrid).engines) == ["openvino_0", "openvino_1"]
+    intarsia.save(hybrid, tmp_path / "model.pt2")
+    loaded = intarsia.load(tmp_path / "model.pt2")
+    assert intarsia.ledger(loaded) == intarsia.ledger(program)
+
+
+def test_a_file_loads_with_torch_alone_in_a_new_process(tmp_path: Path) -> None:
+    intarsia.save(compile_model(), tmp_path / "model.pt2")
+    script = (
+        "import intarsia, torch, sys\n"
+        "program = torch.export.load(sys.argv[1])\n"
+        "print(program.module()(torch.ones(2, 6), bias=torch.zeros(2, 4))['out'].shape)\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "model.pt2")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "torch.Size([2, 4])\n"
+
+
+def test_programs_of_other_tools_are_saved_and_have_no_ledger(tmp_path: Path) -> None:
+    program = torch.export.export(torch.nn.Linear(3, 2), (torch.ones(4, 3),))
+    intarsia.save(program, tmp_path / "model.pt2")
+    loaded = intarsia.load(tmp_path / "model.pt2")
+    with pytest.raises(ConventionError, match="ledger: found none"):
+        intarsia.ledger(loaded)
+    with pytest.raises(HybridError, match="without coverage"):
+        intarsia.coverage(program.module())
+
+
+def test_an_unknown_backend_is_named_with_the_known_ones() -> None:
+    with pytest.raises(EngineUnavailable, match="openvino"):
+        compile_model(backend="opnvino")
+
+
+def test_an_operator_name_that_matches_nothing_is_named() -> None:
+    with pytest.raises(PartitionError, match=r"aten\.srot"):
+        compile_model(torch_executed_ops={"aten.srot"})
+
+
+def test_compiling_leaves_the_model_as_it_was() -> None:
+    model = Model()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    intarsia.compile(model, *inputs(3))
+    assert model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
