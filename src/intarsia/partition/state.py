@@ -1,0 +1,79 @@
+"""Which state a graph writes, and how an attribute keeps its kind when it moves to another module."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from operator import attrgetter
+from typing import Any
+
+import torch
+
+from intarsia.errors import PartitionError
+from intarsia.partition.operators import is_write, operator_name
+
+
+class State:
+    """The state that a graph module reads, by attribute path.
+
+    Args:
+        module: Graph module whose `get_attr` nodes name the state. Not modified.
+    """
+
+    def __init__(self, module: torch.fx.GraphModule) -> None:
+        self._module = module
+        self._buffers = {path for path, _ in module.named_buffers(remove_duplicate=False)}
+        self._persistent = module.state_dict(keep_vars=True).keys()
+        self._written = {
+            _memory(self.value(target.target))
+            for target in map(_write_target, filter(is_write, module.graph.nodes))
+            if target.op == "get_attr"
+        }
+
+    def value(self, path: Any) -> Any:
+        """What the attribute at `path` holds."""
+        return attrgetter(path)(self._module)
+
+    def is_constant(self, node: torch.fx.Node) -> bool:
+        """Whether the node reads a tensor that no operator of the graph writes, through whatever name or view."""
+        if node.op != "get_attr":
+            return False
+        value = self.value(node.target)
+        return isinstance(value, torch.Tensor) and _memory(value) not in self._written
+
+    def place(self, path: str, module: torch.nn.Module) -> None:
+        """Give `module` the attribute at `path`: the same object, of the same kind, under the same path."""
+        *parents, name = path.split(".")
+        for parent in parents:
+            if not hasattr(module, parent):
+                module.add_module(parent, torch.nn.Module())
+            module = getattr(module, parent)
+        value = self.value(path)
+        if path in self._buffers:
+            module.register_buffer(name, value, persistent=path in self._persistent)
+        else:
+            setattr(module, name, value)
+
+
+def _write_target(node: torch.fx.Node) -> torch.fx.Node:
+    """What a write at the end of a functional graph writes: state, or an input."""
+    target = node.args[0] if node.args else None
+    if (
+        operator_name(node) == "aten.copy_.default"
+        and isinstance(target, torch.fx.Node)
+        and target.op in ("get_attr", "placeholder")
+        and all(user.op == "output" for user in node.users)
+    ):
+        return target
+    raise PartitionError(
+        f"operator %{node.name}",
+        found=f"the in-place operator {operator_name(node)}",
+        expected="a functional graph, which only writes to state and inputs at its end",
+        fix="Pass the program through capture (or run_decompositions({})) first.",
+        node=node.name,
+    )
+
+
+def _memory(tensor: torch.Tensor) -> Hashable:
+    """What two tensors share when one sees writes to the other."""
+    address = tensor.untyped_storage().data_ptr()
+    return address or id(tensor)

@@ -1,0 +1,189 @@
+"""The build loop: engines take the places of partitions, and failures are told or fall back."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from intarsia.capture import capture
+from intarsia.core.backend import BuiltEngine
+from intarsia.core.coverage import coverage
+from intarsia.engines import build_engines
+from intarsia.errors import EngineBuildFailed, EngineUnavailable, HybridError
+from intarsia.partition import partition
+from intarsia.surgery import export
+
+
+class EagerBackend:
+    """A stand-in whose engines run the partition's graph in torch. `failures`: operator -> what building it raises."""
+
+    name = "eager"
+
+    def __init__(self, failures=None):
+        self.failures = failures or {}
+        self.programs = {}
+        self.options = []
+
+    def supports(self, node):
+        return "not in the table" if "sort" in str(node.target) else None
+
+    def build(self, program, options):
+        for operator, error in self.failures.items():
+            if operator in program.graph_module.code:
+                raise error
+        key = f"{id(self)}-{len(self.programs)}".encode()
+        self.programs[key] = program
+        self.options.append(dict(options))
+        return BuiltEngine(key, None, "1", "any", {})
+
+    def load(self, payload, options):
+        module = self.programs[bytes(payload)].module(check_guards=False)
+        return lambda inputs: [value.contiguous().clone() for value in module(*inputs)]
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(8, 24)
+        self.norm = nn.LayerNorm(8)
+        self.last = nn.Linear(8, 8)
+
+    def forward(self, x):
+        b, s, _ = x.shape
+        q, k, v = self.project(x).view(b, s, 3, 2, 4).permute(2, 0, 3, 1, 4).unbind(0)
+        y = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b * s, 8)
+        return {"tokens": self.norm(self.last(y)).view(b, s, 8) + x, "x": x}
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.last = nn.Linear(4, 4)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls.add_(1)
+        y = self.first(x).sort(1)[0]
+        return {"y": (y.transpose(0, 1) * 2).tanh(), "z": self.last(y) + self.calls}
+
+
+def make(backend, monkeypatch, **settings):
+    monkeypatch.setattr("intarsia.core.instance.find_backend", lambda name: backend)
+    torch.manual_seed(0)
+    shapes = {"x": {0: torch.export.Dim("b", min=1, max=9)}}
+    program = capture(Model(), (torch.randn(3, 4),), dynamic_shapes=shapes)
+    planned = partition(program, supports=backend.supports, prefix=backend.name)
+    return build_engines(planned.hybrid, planned.coverage, backend=backend, export=export, **settings)
+
+
+def reference():
+    torch.manual_seed(0)
+    return Model()
+
+
+def check(hybrid):
+    model = reference()
+    for b in (1, 3, 9):
+        x = torch.randn(b, 4)
+        with torch.no_grad():
+            found, expected = hybrid(x), model(x)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def targets(module):
+    return [str(node.target) for node in module.graph.nodes]
+
+
+def test_engines_take_the_places_of_partitions(monkeypatch):
+    backend, seen = EagerBackend(), []
+    hybrid, found = make(backend, monkeypatch, options={"a": 1}, progress=lambda *event: seen.append(event))
+    check(hybrid)
+    assert len(backend.programs) == 2
+    assert backend.options == [{"a": 1}] * 2
+    assert seen == [(0, 2, "eager_0"), (1, 2, "eager_1"), (2, 2, "")]
+    assert coverage(hybrid) == found
+    assert sorted(found.engines) == ["eager_0", "eager_1"]
+    assert found.failed == ()
+
+
+def test_engine_body_is_a_graph_that_calls_the_operator(monkeypatch):
+    hybrid, _ = make(EagerBackend(), monkeypatch)
+    body = hybrid.eager_1
+    inputs = len(body.graph.find_nodes(op="placeholder"))
+    assert targets(body)[inputs:-1] == ["engine", "intarsia.run_engine.default", *["<built-in function getitem>"] * 3]
+    assert body.engine.dtype is torch.uint8
+    assert not isinstance(body.engine, nn.Parameter)
+    assert not list(body.buffers())
+    assert all("val" in node.meta for node in body.graph.nodes)
+    (call,) = body.graph.find_nodes(op="call_function", target=torch.ops.intarsia.run_engine.default)
+    assert call.args[2].startswith("(f32[], f32[s")
+    assert isinstance(body.graph.find_nodes(op="get_attr")[0].meta["val"], torch.Tensor)
+
+
+def test_hybrid_is_traced_without_running_an_engine(monkeypatch):
+    hybrid, _ = make(EagerBackend(), monkeypatch)
+    monkeypatch.setattr("intarsia.core.instance.find_backend", None)
+    x = torch.randn(3, 4)
+    program = torch.export.export(hybrid, (x,), dynamic_shapes={"x": {0: torch.export.Dim("b", min=1, max=9)}})
+    assert targets(program.graph_module).count("intarsia.run_engine.default") == 2
+
+
+@pytest.mark.parametrize(
+    "error", [EngineBuildFailed("p", found="no", expected="yes", fix="Do."), ValueError("no\nmore")]
+)
+def test_failed_partition_stays_in_torch(error, monkeypatch):
+    hybrid, found = make(EagerBackend({"tanh": error}), monkeypatch)
+    check(hybrid)
+    assert found.engines == ("eager_0",)
+    (failure,) = found.failed
+    assert failure[0] == "eager_1"
+    assert failure[1].startswith("a refusal by eager: ")
+    assert failure[1].endswith("no")
+    reasons = {item.reason for item in found.placements if item.operator == "aten.tanh.default"}
+    assert reasons == {"eager_1 could not be built"}
+    assert "tanh" in str(targets(hybrid.eager_1))
+
+
+def test_failed_partition_is_an_error_without_fallback(monkeypatch):
+    with pytest.raises(
+        EngineBuildFailed, match="partition 'eager_1': found a refusal by eager: ValueError: no,"
+    ) as caught:
+        make(EagerBackend({"tanh": ValueError("no\nmore")}), monkeypatch, fallback=False)
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), EngineUnavailable("b", found="f", expected="e", fix="x")])
+def test_what_is_no_refusal_is_never_swallowed(error, monkeypatch):
+    with pytest.raises(type(error)):
+        make(EagerBackend({"tanh": error}), monkeypatch)
+
+
+def test_hybrid_without_coverage_is_refused():
+    with pytest.raises(HybridError, match="without coverage"):
+        coverage(torch.fx.symbolic_trace(nn.ReLU()))
+
+
+def test_openvino_builds_the_engines_of_a_transformer_block():
+    pytest.importorskip("openvino")
+    from intarsia.core.registry import find_backend
+
+    backend, model = find_backend("openvino"), Attention()
+    shapes = {"x": {0: torch.export.Dim("b", min=1, max=9), 1: torch.export.Dim("s", min=2, max=9)}}
+    program = capture(model, (torch.randn(3, 5, 8),), dynamic_shapes=shapes)
+    planned = partition(
+        program,
+        supports=backend.supports,
+        torch_executed_ops={"aten.scaled_dot_product_attention"},
+        min_block_size=1,
+        prefix="openvino",
+    )
+    hybrid, found = build_engines(planned.hybrid, planned.coverage, backend=backend, export=export, fallback=False)
+    assert len(found.engines) >= 2
+    exported = export(hybrid).module(check_guards=False)
+    for b, s in ((1, 2), (3, 5), (9, 9)):
+        x = torch.randn(b, s, 8)
+        with torch.no_grad():
+            torch.testing.assert_close(hybrid(x), model(x), rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(exported(x), hybrid(x), rtol=0, atol=0)
