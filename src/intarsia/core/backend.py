@@ -63,7 +63,7 @@ class Backend(Protocol):
         ...
 
     def load(self, payload: memoryview, options: Mapping[str, Any]) -> Engine:
-        """Make an engine of a payload.
+        """Make an engine of a payload, whose memory is lent for this call only.
 
         Raises:
             EngineRefused: This machine's library or processor does not accept the payload.
@@ -71,7 +71,7 @@ class Backend(Protocol):
         ...
 
     def rebuild(self, source: memoryview, options: Mapping[str, Any]) -> Engine:
-        """Make an engine of the portable source, on this machine.
+        """Make an engine of the portable source, on this machine; its memory is lent for this call only.
 
         Raises:
             EngineBuildFailed: The library refuses the source.

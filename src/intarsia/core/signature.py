@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import count
 
-import sympy  # type: ignore[import-untyped]
+import sympy
 import torch
 
 from intarsia.core.dim import Dim, Size, Solution, evaluate, from_expression, render, solve, symbol_names

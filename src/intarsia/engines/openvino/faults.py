@@ -1,0 +1,138 @@
+"""Calls that OpenVINO 2025.4 gets wrong, though its table lists their operators; each is tested against torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from intarsia.core.dim import Size
+
+Check = Callable[[torch.fx.Node], bool]
+
+
+def known_fault(name: str, node: torch.fx.Node) -> str | None:
+    """What OpenVINO gets wrong in a call of the operator `name`, or None when nothing is known to be."""
+    if _has_empty_list(node):
+        return "OpenVINO dies of an empty list"
+    check, reason = FAULTS.get(name, (None, ""))
+    return reason if check is not None and check(node) else None
+
+
+def _has_empty_list(node: torch.fx.Node) -> bool:
+    return any(isinstance(argument, Sequence) and len(argument) == 0 for argument in node.args)
+
+
+def _argument(node: torch.fx.Node, position: int) -> Any:
+    return node.args[position] if position < len(node.args) else None
+
+
+def _shape(argument: Any) -> torch.Size:
+    shape: torch.Size = argument.meta["val"].shape
+    return shape
+
+
+def _always(_: torch.fx.Node) -> bool:
+    return True
+
+
+def _is_not_f32(node: torch.fx.Node) -> bool:
+    value: torch.Tensor = _argument(node, 0).meta["val"]
+    return value.dtype is not torch.float32
+
+
+def _reduces_everything(node: torch.fx.Node) -> bool:
+    return _argument(node, 1) is None
+
+
+def _corrects_otherwise(node: torch.fx.Node) -> bool:
+    correction = node.kwargs.get("correction")
+    return _reduces_everything(node) if correction is None else correction not in {0, 1}
+
+
+def _counts_or_flattens(node: torch.fx.Node) -> bool:
+    order = _argument(node, 1)
+    return order == 0 or _argument(node, 2) is None
+
+
+def _splits_unevenly(node: torch.fx.Node) -> bool:
+    size: Size = _shape(node.args[0])[_argument(node, 2) or 0]
+    part: Any = node.args[1]
+    return isinstance(size, torch.SymInt) or not isinstance(part, int) or size % part != 0
+
+
+def _gathers_from_part(node: torch.fx.Node) -> bool:
+    source, index = _shape(node.args[0]), _shape(node.args[2])
+    axis: Any = node.args[1]
+    return any(
+        i != axis % len(source) and not statically_known_true(have == want)
+        for i, (have, want) in enumerate(zip(source, index, strict=True))
+    )
+
+
+def _has_no_axes(node: torch.fx.Node) -> bool:
+    return len(_shape(node.args[0])) == 0
+
+
+def _pads_with_content(node: torch.fx.Node) -> bool:
+    return _argument(node, 2) not in {None, "constant"}
+
+
+def _divides_by_a_given_number(node: torch.fx.Node) -> bool:
+    return _argument(node, 6) is not None
+
+
+def _indexes_several_axes(node: torch.fx.Node) -> bool:
+    indices: Any = node.args[1]
+    return sum(isinstance(index, torch.fx.Node) for index in indices) > 1
+
+
+def _accumulates(node: torch.fx.Node) -> bool:
+    return bool(_argument(node, 3))
+
+
+def _drops_elements(node: torch.fx.Node) -> bool:
+    return _argument(node, 4) not in {None, 0.0}
+
+
+def _keeps_a_size_beside_a_symbolic_one(node: torch.fx.Node) -> bool:
+    sizes: Any = node.args[1]
+    return -1 in sizes and any(isinstance(size, torch.fx.Node) for size in sizes)
+
+
+_CORRECTION = (_corrects_otherwise, "OpenVINO ignores the correction here")
+_WHOLE = (_reduces_everything, "OpenVINO does not convert it without axes")
+_NO_AXES = (_has_no_axes, "OpenVINO does not convert it for a tensor without axes")
+
+_UNCONVERTED = (_always, "OpenVINO does not convert it")
+_PRECISION = (_is_not_f32, "OpenVINO finds the positions of maxima in f32 only")
+_AXES = (_indexes_several_axes, "OpenVINO reads negative positions on several axes wrongly")
+
+FAULTS: Mapping[str, tuple[Check, str]] = {
+    "_native_batch_norm_legit_functional.default": _UNCONVERTED,
+    "_unsafe_index.Tensor": _AXES,
+    "amax.default": _WHOLE,
+    "amin.default": _WHOLE,
+    "as_strided.default": _UNCONVERTED,
+    "as_strided_copy.default": _UNCONVERTED,
+    "avg_pool2d.default": (_divides_by_a_given_number, "OpenVINO does not convert its divisor"),
+    "avg_pool3d.default": (_always, "OpenVINO averages otherwise at the borders"),
+    "expand.default": (_keeps_a_size_beside_a_symbolic_one, "OpenVINO cannot tell -1 beside a symbolic size"),
+    "gather.default": (_gathers_from_part, "OpenVINO gathers only where the other sizes are equal"),
+    "index.Tensor": _AXES,
+    "index_put.default": (_accumulates, "OpenVINO accumulates at negative positions wrongly"),
+    "linalg_vector_norm.default": (_counts_or_flattens, "OpenVINO does not convert it without axes or of order 0"),
+    "max.dim": _NO_AXES,
+    "max_pool2d_with_indices.default": _PRECISION,
+    "max_pool3d_with_indices.default": _PRECISION,
+    "min.dim": _NO_AXES,
+    "pad.default": (_pads_with_content, "OpenVINO reflects the wrong elements"),
+    "scaled_dot_product_attention.default": (_drops_elements, "draws random numbers"),
+    "split.Tensor": (_splits_unevenly, "OpenVINO splits only into equal parts"),
+    "std.correction": _CORRECTION,
+    "topk.default": _NO_AXES,
+    "var.correction": _CORRECTION,
+    "var_mean.correction": _CORRECTION,
+}

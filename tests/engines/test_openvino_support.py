@@ -1,0 +1,296 @@
+"""What OpenVINO takes it computes as torch does; what it gets wrong stays in torch, with the reason."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from tests.engines.conformance import Calls, assert_same, export
+from torch.export import Dim
+
+from intarsia.engines.openvino import OpenVINOBackend
+from intarsia.engines.openvino.faults import FAULTS
+from intarsia.engines.openvino.table import ADDED, is_listed, operator_name
+
+BACKEND = OpenVINOBackend()
+ATTENTION = F.scaled_dot_product_attention
+torch.manual_seed(0)
+CUBE, IMAGE = torch.randn(3, 4, 5), torch.randn(2, 6, 9, 10)
+TRUTHS = (CUBE > 0, CUBE > 0.3)
+BACKWARDS = torch.tensor([-1, 0, -2])
+MASK = torch.tensor([[i >= j for j in range(5)] for i in range(7)])
+
+Case = tuple[Callable[..., Any], tuple[torch.Tensor, ...]]
+
+TAKEN: dict[str, Case] = {
+    "products": (
+        lambda a, b, w, c: (
+            F.linear(a, w, c), F.linear(a, w), a @ b.transpose(1, 2), a @ b[0].t(), a[0, 0] @ b[0].t(),
+            torch.einsum("bij,bkj->bik", a, b),
+        ),
+        (CUBE, torch.randn(3, 6, 5), torch.randn(7, 5), torch.randn(7)),
+    ),
+    "norms": (
+        lambda a, w: (
+            F.layer_norm(a, (10,)), F.layer_norm(a, (9, 10), eps=1e-3), F.group_norm(a, 3), F.instance_norm(a),
+            F.batch_norm(a, w.abs(), w.abs() + 1, w, w), F.rms_norm(a, (10,)),
+        ),
+        (IMAGE, torch.randn(6)),
+    ),
+    "convolutions": (
+        lambda a, w, b: (
+            F.conv2d(a, w, b), F.conv2d(a, w, None, stride=2, padding=1), F.conv2d(a, w, b, dilation=2, padding=(1, 2)),
+            F.conv2d(a, w, padding="same"), F.conv1d(a[:, :, 0], w[:, :, 0], b, padding=1),
+            F.conv3d(a[:, :, None], w[:, :, None]), F.conv2d(a, w[:, :3], groups=2),
+        ),
+        (IMAGE, torch.randn(4, 6, 3, 3), torch.randn(4)),
+    ),
+    "transposed convolutions": (
+        lambda a, w: (
+            F.conv_transpose2d(a, w, stride=2, padding=1, output_padding=1),
+            F.conv_transpose1d(a[:, :, 0], w[:, :, 0]),
+        ),
+        (IMAGE, torch.randn(6, 4, 3, 3)),
+    ),
+    "pools": (
+        lambda a: (
+            F.max_pool2d(a, 3, 2, 1), F.max_pool1d(a[0], 2), F.avg_pool2d(a, 3, 2, 1, count_include_pad=False),
+            F.avg_pool1d(a[0], 3, 2), F.adaptive_avg_pool2d(a, 1), F.adaptive_avg_pool2d(a, (3, 5)),
+            F.adaptive_max_pool2d(a, 2), F.adaptive_avg_pool1d(a[0], 2),
+            *F.max_pool2d(a, 2, return_indices=True),
+        ),
+        (IMAGE,),
+    ),
+    "resizing": (
+        lambda a: (
+            F.interpolate(a, scale_factor=2), F.interpolate(a, (7, 13)), F.pixel_shuffle(a[:, :4], 2),
+            F.interpolate(a, scale_factor=2, mode="bilinear"), F.interpolate(a, scale_factor=2, mode="bicubic"),
+            F.interpolate(a, (7, 13), mode="bilinear", align_corners=True),
+        ),
+        (IMAGE,),
+    ),
+    "activations": (
+        lambda a: (
+            F.elu(a), F.selu(a), F.celu(a, 0.7), F.leaky_relu(a, 0.2), F.relu6(a), F.silu(a), F.mish(a),
+            F.hardswish(a), F.glu(a[:, :, :4]), F.logsigmoid(a), F.softplus(a, 2.0, 1.0), F.hardshrink(a),
+            F.threshold(a, 0.1, 20.0), F.gelu(a), F.gelu(a, approximate="tanh"), F.softshrink(a),
+            F.prelu(a, torch.tensor([0.2])), a.softmax(1), F.log_softmax(a, -1),
+        ),
+        (CUBE,),
+    ),
+    "elementwise": (
+        lambda a: (
+            a.square(), a.atan(), a.expm1(), torch.floor_divide(a, 0.3), a.diff(), torch.add(a, a, alpha=2),
+            torch.rsub(a, a, alpha=3), a**2, 2**a, a**-1, a.clamp(-0.5, 0.5), torch.fmod(a, 0.7), 1 - a,
+        ),
+        (CUBE,),
+    ),
+    "attention": (
+        lambda q, k, m: (
+            ATTENTION(q, k, k), ATTENTION(q, k, k, m), ATTENTION(q, k, k, m.float()), ATTENTION(q, k, k, scale=0.3),
+            ATTENTION(q, k, k, is_causal=True), ATTENTION(q, q, q, is_causal=True),
+        ),
+        (torch.randn(2, 3, 7, 8), torch.randn(2, 3, 5, 8), MASK),
+    ),
+    "masks": (
+        lambda a, m: (
+            torch.where(m, a, 1.0), torch.where(m, 2.0, a), torch.where(m, a, a * 2), a.masked_fill(m, -1e9),
+            a.masked_fill(m, float("-inf")).softmax(-1),
+        ),
+        (CUBE, (CUBE > 0.5) & torch.tensor([True, True, True, True, False])),
+    ),
+    "logic": (
+        lambda a, b: (
+            a & b, a | b, a ^ b, torch.logical_and(a, b), ~a,
+            a.any(), a.all(), a.any(1), a.all(1), a.logical_not(), a == b, a != b,
+        ),
+        TRUTHS,
+    ),
+    "reductions": (
+        lambda a: (
+            a.mean(), a.mean(1), a.sum((0, 1)), a.prod(1), a.amax((0, 1)), a.logsumexp(1), a.std(1), a.var(0),
+            F.normalize(a, dim=1), F.cosine_similarity(a, a + 1), a.cumsum(1), a.max(), a.std((0, 1), unbiased=False),
+        ),
+        (CUBE,),
+    ),
+    "positions": (
+        lambda a, ties: (a.argmax(1), a.argmin(), *a.max(1), *a.topk(2), *a.sort(1), ties.argmax(), ties.argmin(0)),
+        (CUBE, torch.tensor([1.0, 5, 5, 2, 1, 5])),
+    ),
+    "indexing": (
+        lambda a, i, j, w: (
+            a[i], a[:, i], a[:, j[:, None]], a.index_select(1, j), F.embedding(j, w), a[-1], a[:, ::2],
+            a.gather(1, j.view(1, 3, 1).expand(3, 3, 5)), torch.index_put(a, (i,), a * 2),
+        ),
+        (CUBE, torch.tensor([-1, 0, 2]), torch.tensor([1, 0, 2], dtype=torch.int32), torch.randn(5, 3)),
+    ),
+    "moves": (
+        lambda a: (
+            a.view(12, 5), *a.chunk(2, 1), a[:, :1].squeeze(), a.mT, a.tile(2), F.pad(a, (1, 2)), a.roll(1, 0),
+            a.split([1, 3], 1)[1], a.flip(0, 2), a.repeat(2, 1, 1), torch.stack([a, a]), a.unbind()[1],
+        ),
+        (CUBE,),
+    ),
+    "mixed precision": (
+        lambda a, b: (a + b, torch.cat([a, b]), b.float() * a, a @ b.float().mT),
+        (CUBE, CUBE.half()),
+    ),
+}  # fmt: skip
+
+LEFT: dict[str, tuple[str, Case]] = {
+    "_native_batch_norm_legit_functional.default": (
+        "does not convert",
+        (
+            lambda a, w: torch.ops.aten._native_batch_norm_legit_functional(a, w, w, w, w, True, 0.1, 1e-5)[3:],
+            (IMAGE, torch.rand(6)),
+        ),
+    ),
+    "_unsafe_index.Tensor": ("several axes", (lambda a, i: torch.ops.aten._unsafe_index(a, [i, i]), (CUBE, BACKWARDS))),
+    "amax.default": ("without axes", (lambda a: a.amax(), (CUBE,))),
+    "amin.default": ("without axes", (lambda a: a.amin(), (CUBE,))),
+    "as_strided.default": ("does not convert", (lambda a: a.as_strided((2, 3), (1, 2)), (CUBE,))),
+    "as_strided_copy.default": ("does not convert", (lambda a: torch.as_strided_copy(a, (2, 3), (1, 2)), (CUBE,))),
+    "avg_pool2d.default": ("divisor", (lambda a: F.avg_pool2d(a, 3, 2, divisor_override=5), (IMAGE,))),
+    "avg_pool3d.default": (
+        "borders",
+        (
+            lambda a: F.avg_pool3d(a, (6, 3, 4), (2, 3, 2), (3, 1, 0), count_include_pad=False, divisor_override=2),
+            (torch.randn(1, 1, 7, 5, 7),),
+        ),
+    ),
+    "gather.default": ("other sizes", (lambda a, i: a.gather(0, i), (CUBE, torch.zeros(2, 2, 5, dtype=torch.int64)))),
+    "index.Tensor": ("several axes", (lambda a, i: a[i, i], (CUBE, BACKWARDS))),
+    "index_put.default": (
+        "accumulates",
+        (lambda a, i: torch.index_put(a, (i,), a, accumulate=True), (CUBE, torch.tensor([-1, 2, -1]))),
+    ),
+    "linalg_vector_norm.default": ("order 0", (lambda a: torch.linalg.vector_norm(a, 0, 1), (CUBE,))),
+    "max.dim": ("without axes", (lambda a: a.max(0), (torch.tensor(2.0),))),
+    "max_pool2d_with_indices.default": (
+        "in f32 only",
+        (lambda a: F.max_pool2d(a, 3, return_indices=True), (IMAGE.bfloat16(),)),
+    ),
+    "max_pool3d_with_indices.default": (
+        "in f32 only",
+        (lambda a: F.max_pool3d(a, 3, return_indices=True), (IMAGE.bfloat16(),)),
+    ),
+    "min.dim": ("without axes", (lambda a: a.min(0), (torch.tensor(2.0),))),
+    "pad.default": ("wrong elements", (lambda a: F.pad(a, (1, 2), mode="reflect"), (CUBE,))),
+    "scaled_dot_product_attention.default": ("random", (lambda q: ATTENTION(q, q, q, dropout_p=0.5), (IMAGE,))),
+    "split.Tensor": ("equal parts", (lambda a: a.split(3, 1), (CUBE,))),
+    "std.correction": ("correction", (lambda a: a.std(1, correction=2), (CUBE,))),
+    "topk.default": ("without axes", (lambda a: a.topk(1), (torch.tensor(2.0),))),
+    "var.correction": ("correction", (torch.ops.aten.var.correction, (CUBE,))),
+    "var_mean.correction": ("correction", (torch.ops.aten.var_mean.correction, (CUBE,))),
+}
+
+REASONS: dict[str, tuple[str, Case]] = {
+    "double": ("does not compute in f64", (torch.sin, (CUBE.double(),))),
+    "complex": ("does not compute in c64", (torch.abs, (torch.randn(3, dtype=torch.complex64),))),
+    "random": ("random", (torch.bernoulli, (torch.rand(3),))),
+    "data-dependent": ("depends on data", (lambda a: a[a > 0], (CUBE,))),
+    "no tensor in": ("no tensor among", (lambda a: torch.full((3,), 2.0) + a, (torch.randn(3),))),
+    "unknown": ("not known to OpenVINO", (torch.erfinv, (CUBE,))),
+    "wide product": ("integer arithmetic", (lambda a: a * 3, (torch.tensor([2**40]),))),
+    "floor division": ("integer arithmetic", (lambda a: a // 2, (torch.tensor([2**31 - 1], dtype=torch.int32),))),
+    "narrow product": ("integer arithmetic", (lambda a: a @ a, (torch.full((2, 2), 100, dtype=torch.int8),))),
+    "wide comparison": ("64-bit integers in 32 bits", (lambda a: a == 5, (torch.tensor([2**32 + 5]),))),
+    "wide view": ("64-bit integers in 32 bits", (lambda a: a.view(1, 1), (torch.tensor([2**32 + 5]),))),
+    "fraction": ("with a fraction", (lambda a: a < 0.5, (torch.tensor([0, 1], dtype=torch.int32),))),
+    "nan to bool": ("casts NaN", (lambda a: a.bool(), (torch.tensor([float("nan")]),))),
+    "float to wide": ("64-bit integers in 32 bits", (lambda a: a.long(), (torch.tensor([1e12]),))),
+    "to half": ("does not round to f16", (lambda a: a.half(), (CUBE,))),
+    "integers for a mask": ("integer arithmetic", (lambda a: a & a, (torch.tensor([3]),))),
+    "empty list": ("empty list", (lambda a: a.expand([]), (torch.tensor(1.0),))),
+}
+
+
+@cache
+def _taken(name: str) -> torch.export.ExportedProgram:
+    function, inputs = TAKEN[name]
+    return export(Calls(function), inputs)
+
+
+def _operators(program: torch.export.ExportedProgram) -> list[torch.fx.Node]:
+    nodes = [node for node in program.graph.nodes if node.op == "call_function"]
+    return [node for node in nodes if node.target is not operator.getitem]
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_is_taken_is_computed_as_by_torch(name: str) -> None:
+    function, inputs = TAKEN[name]
+    program = _taken(name)
+    against = {operator_name(node): BACKEND.supports(node) for node in _operators(program)}
+    assert {operator: reason for operator, reason in against.items() if reason is not None} == {}
+    built = BACKEND.build(program, {})
+    assert_same(BACKEND.load(memoryview(built.payload), {})(inputs), function(*inputs), 2e-5)
+
+
+def test_every_addition_is_tested() -> None:
+    operators = [node for name in TAKEN for node in _operators(_taken(name))]
+    tested = {operator_name(node) for node in operators if not is_listed(node)}
+    assert tested == ADDED
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_openvino_gets_wrong_is_left_to_torch(name: str) -> None:
+    phrase, (function, inputs) = LEFT[name]
+    program = export(Calls(function), inputs)
+    reasons = [BACKEND.supports(node) or "" for node in _operators(program) if operator_name(node) == name]
+    assert reasons, [operator_name(node) for node in _operators(program)]
+    assert all(phrase in reason for reason in reasons)
+    with pytest.raises(Exception, match=r".+"):  # an error or another result: else the fault is gone
+        assert_same(BACKEND.load(memoryview(BACKEND.build(program, {}).payload), {})(inputs), function(*inputs), 1e-3)
+
+
+def test_every_fault_is_tested() -> None:
+    assert FAULTS.keys() == LEFT.keys() | {"expand.default"}
+
+
+def test_minus_one_beside_a_symbolic_size() -> None:
+    program = export(
+        Calls(lambda a, b: a.expand(b.shape[0], -1) + b), (torch.randn(1, 4), torch.randn(3, 4)),
+        (None, {0: Dim("rows", min=1, max=9)}),
+    )  # fmt: skip
+    reasons = {operator_name(node): BACKEND.supports(node) for node in _operators(program)}
+    assert "symbolic size" in (reasons["expand.default"] or "")
+    assert reasons["add.Tensor"] is None
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_reasons(name: str) -> None:
+    phrase, (function, inputs) = REASONS[name]
+    reasons = [BACKEND.supports(node) for node in _operators(export(Calls(function), inputs))]
+    assert any(phrase in (reason or "") for reason in reasons), reasons
+
+
+def test_what_is_no_operator() -> None:
+    program = export(Calls(lambda a: a.max(0)[0]), (CUBE,), ({0: Dim("rows", min=1, max=9)},))
+    placeholder, *_, output = program.graph.nodes
+    assert BACKEND.supports(placeholder) == "is no operator"
+    assert BACKEND.supports(output) == "is no operator"
+    graph = torch.fx.Graph()
+    assert BACKEND.supports(graph.call_function(print)) == "is no ATen operator"
+    size = graph.call_function(torch.ops.aten.sym_size.int, (graph.placeholder("x"), 0))
+    size.meta["val"] = 3
+    assert BACKEND.supports(size) == "returns something else than tensors"
+
+
+def test_an_element_follows_its_operator() -> None:
+    program = export(Calls(lambda a: (a.max(1), a.double().max(1))), (CUBE,))
+    elements = [node for node in program.graph.nodes if node.target is operator.getitem]
+    assert [BACKEND.supports(node) is None for node in elements] == [True, True, False, False]
+
+
+def test_an_operator_that_writes_is_left_to_torch() -> None:
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = torch.empty(3)
+    node = graph.call_function(torch.ops.aten.add_.Tensor, (x, x))
+    node.meta["val"] = torch.empty(3)
+    assert BACKEND.supports(node) == "writes its arguments"
