@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,7 @@ aten = torch.ops.aten
 
 def tensor(seed: int, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """Numbers that depend on the seed alone."""
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
 def parameter(value: torch.Tensor) -> torch.nn.Parameter:
@@ -58,8 +59,11 @@ def hybrid(fill: Callable[[Draft], Any], attributes: Mapping[str, Any] | None = 
 
     Args:
         fill: Draws the graph, and gives what its output node returns.
-        attributes: Submodules, parameters, `Buffer`s, plain tensors and anything else, by dotted name.
+        attributes: Submodules, parameters, `Buffer`s, plain tensors and anything else, by dotted name; `fill` may add
+            some.
     """
+    draft = Draft()
+    draft.output(fill(draft))
     module = GraphModule(torch.nn.Module(), Graph())
     for name, value in (attributes or {}).items():
         owner: Any = module
@@ -72,8 +76,6 @@ def hybrid(fill: Callable[[Draft], Any], attributes: Mapping[str, Any] | None = 
             owner.register_buffer(last, value.value, persistent=value.persistent)
         else:
             setattr(owner, last, value)
-    draft = Draft()
-    draft.output(fill(draft))
     module.graph = draft
     return module
 
@@ -186,6 +188,8 @@ class _Describer(Interpreter):
     def run_node(self, n: Node) -> Any:
         with self.mode, torch.no_grad():
             value = super().run_node(n)
+        assert self.mode.shape_env is not None
+        self.mode.shape_env.pending_fresh_unbacked_symbols.clear()  # they stay symbols of what was just described
         if n.op != "output" and not isinstance(value, (torch.nn.Module, torch.ScriptObject)):
             n.meta["val"] = value
         return value
@@ -206,9 +210,11 @@ def strip(module: GraphModule) -> GraphModule:
 
 def captured(model: torch.nn.Module, args: Any, kwargs: Any = None, **options: Any) -> GraphModule:
     """The graph module of an exported model, decomposed, without its guard call."""
-    program = torch.export.export(model, tuple(args), kwargs, dynamic_shapes=options.get("dynamic_shapes"))
-    if options.get("decompose", True):
-        program = program.run_decompositions({})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of its own doings while it captures higher-order operators
+        program = torch.export.export(model, tuple(args), kwargs, dynamic_shapes=options.get("dynamic_shapes"))
+        if options.get("decompose", True):
+            program = program.run_decompositions({})
     module = program.module()
     for node in list(module.graph.find_nodes(op="call_module")):
         if node.target == "_guards_fn":

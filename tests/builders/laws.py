@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,7 +29,10 @@ def call(*args: Any, **kwargs: Any) -> Call:
 
 def through_file(program: ExportedProgram) -> ExportedProgram:
     file = io.BytesIO()
-    torch.export.save(program, file)
+    with warnings.catch_warnings():
+        # torch warns when no tensor covers a storage that several ones share; it saves and loads them rightly
+        warnings.filterwarnings("ignore", "No complete tensor found in the group")
+        torch.export.save(program, file)
     file.seek(0)
     return torch.export.load(file)
 
@@ -176,6 +180,11 @@ def check(
         names = state_names(program, subject)
         assert_follows(FORMS[form](program), names, calls, wanted)
     return export(build(), copied(args), copied(kwargs), dynamic_shapes=dynamic_shapes)
+
+
+def operators(program: ExportedProgram) -> list[Any]:
+    """Targets of a program's calls, in order."""
+    return [node.target for node in program.graph.nodes if node.op == "call_function"]
 
 
 def targets(program: ExportedProgram, kind: str) -> list[str | None]:

@@ -51,7 +51,11 @@ class Backend(Protocol):
     name: str
 
     def supports(self, node: torch.fx.Node) -> str | None:
-        """None when the backend takes this `call_function` node, else the reason why not, as a short phrase."""
+        """None when the backend takes this `call_function` node, else the reason why not, as a short phrase.
+
+        A backend refuses operators that draw random numbers: an engine would draw others, and in another order. Some
+        draw only if an argument says so (dropout), which is why the backend decides.
+        """
         ...
 
     def build(self, program: torch.export.ExportedProgram, options: Mapping[str, Any]) -> BuiltEngine:

@@ -1,13 +1,14 @@
-"""The operator `intarsia::run_engine`, by which a graph calls an engine. Importing this module registers it."""
+"""The operator `intarsia::run_engine`, by which a graph calls an engine. Importing this module registers it.
+
+The module imports nothing but torch, so that the operator can be registered while other modules of intarsia are still
+being imported; the kernels import what they need.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import torch
-
-from intarsia.core.instance import find_instance
-from intarsia.core.signature import EngineSignature
 
 _library = torch.library.Library("intarsia", "DEF")  # type: ignore[no-untyped-call]
 _library.define(  # type: ignore[no-untyped-call]
@@ -30,6 +31,8 @@ def run_engine(inputs: Sequence[torch.Tensor], engine: torch.Tensor, signature: 
         EngineError: The engine is damaged, cannot be loaded, or fails while running.
         ArgumentError: An input does not fit the signature.
     """
+    from intarsia.core.instance import find_instance
+
     instance = find_instance(engine, signature)
     instance.signature.check(inputs)
     if not torch.is_grad_enabled():
@@ -40,6 +43,8 @@ def run_engine(inputs: Sequence[torch.Tensor], engine: torch.Tensor, signature: 
 
 def fake_run_engine(inputs: Sequence[torch.Tensor], engine: torch.Tensor, signature: str) -> list[torch.Tensor]:
     """Outputs of the right dtypes and (symbolic) shapes, told by the signature alone."""
+    from intarsia.core.signature import EngineSignature
+
     parsed = EngineSignature.parse(signature)
     device = inputs[0].device if inputs else engine.device
     shapes = parsed.output_shapes([value.shape for value in inputs])

@@ -154,9 +154,7 @@ def _refuse_target(node: Node) -> str | None:
         return "holds graphs of its own"
     if not isinstance(node.target, OpOverload):
         return "is no torch operator"
-    if is_write(node):
-        return "writes state or an input"
-    return "draws random numbers" if torch.Tag.nondeterministic_seeded in node.target.tags else None
+    return "writes state or an input" if is_write(node) else None
 
 
 def _refuse_results(node: Node) -> str | None:

@@ -1,0 +1,60 @@
+"""The law of export on random hybrids: the program equals the eager hybrid, to the bit, state included, over three calls.
+
+`python -m pytest tests/properties --hypothesis-profile=long` tries many thousands.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from builders.laws import FORMS, Call, Expected, assert_follows, expect, operators, printed, state_names
+from builders.random_hybrids import Plan, build, inputs, plans
+from hypothesis import given, reject, settings
+
+from intarsia.surgery import export
+
+def eager(plan: Plan, calls: list[Call]) -> Expected:
+    """What the hybrid does; a plan that torch itself refuses to run (a write that reads what it overwrites) is no plan."""
+    try:
+        return expect(build(plan), calls)
+    except RuntimeError:
+        reject()
+
+
+def exported(plan: Plan) -> tuple[torch.fx.GraphModule, torch.export.ExportedProgram]:
+    subject = build(plan)
+    before = printed(subject)
+    args, kwargs = inputs(plan, 0)
+    options = {"dynamic_shapes": plan.dynamic_shapes} if plan.dynamic_shapes else {}
+    program = export(subject) if plan.described else export(subject, args, kwargs, **options)
+    assert printed(subject) == before, "the export changed the hybrid"
+    return subject, program
+
+
+@given(plans())
+def test_exported_equals_eager(plan: Plan) -> None:
+    calls = [inputs(plan, index) for index in range(3)]
+    wanted = eager(plan, calls)
+    subject, program = exported(plan)
+    assert_follows(program, state_names(program, subject), calls, wanted)
+
+
+@settings(max_examples=settings().max_examples // 5)
+@given(plans())
+def test_exporting_the_exported_module_gives_the_same_program(plan: Plan) -> None:
+    _, program = exported(plan)
+    again = export(program.module())
+    assert sorted(map(str, operators(again))) == sorted(map(str, operators(program)))
+    assert again.call_spec == program.call_spec
+    kinds = [spec.kind for spec in program.graph_signature.output_specs]
+    assert [spec.kind for spec in again.graph_signature.output_specs] == kinds
+
+
+@pytest.mark.parametrize("form", ["file", "decomposed"])
+@settings(max_examples=settings().max_examples // 25)
+@given(plans(aliases=False))
+def test_other_forms_equal_eager(form: str, plan: Plan) -> None:
+    calls = [inputs(plan, index) for index in range(3)]
+    wanted = eager(plan, calls)
+    subject, program = exported(plan)
+    assert_follows(FORMS[form](program), state_names(program, subject), calls, wanted)
