@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from intarsia.errors import IntarsiaError
 
 if TYPE_CHECKING:
-    from intarsia.api import compile, coverage, export, ledger, load, save  # noqa: A004 - named as in torch
+    from intarsia.api import compile, coverage, export, ledger, load, save, verify  # noqa: A004 - named as in torch
     from intarsia.runtime.program import Program
 
-__all__ = ["IntarsiaError", "Program", "compile", "coverage", "export", "ledger", "load", "save"]
+__all__ = ["IntarsiaError", "Program", "compile", "coverage", "export", "ledger", "load", "save", "verify"]
 __version__ = "0.1.0"
 
 

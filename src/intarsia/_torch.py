@@ -5,6 +5,7 @@ Each says why no public name does. All were tried on torch 2.13.0.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -48,6 +49,7 @@ __all__ = [
     "open_container",
     "pytree",
     "pytree_convention",
+    "run_decompositions",
     "schema_of",
     "script_class",
     "verifiers_for",
@@ -165,7 +167,7 @@ def verifiers_for(*, writes_in_place: bool) -> list[type[Verifier]]:
 
 def is_training(program: torch.export.ExportedProgram) -> bool:
     """Whether the program is in the dialect whose graph writes in place; the verifier's name says so."""
-    return program.verifiers[0].dialect == "TRAINING"
+    return bool(program.verifiers[0].dialect == "TRAINING")
 
 
 def new_fake_mode() -> FakeTensorMode:
@@ -227,3 +229,16 @@ def load_archive(file: Any) -> dict[str, torch.export.ExportedProgram]:
 
     programs: dict[str, torch.export.ExportedProgram] = load_pt2(file).exported_programs
     return programs
+
+
+def run_decompositions(
+    program: torch.export.ExportedProgram, table: dict[Any, Any] | None = None
+) -> torch.export.ExportedProgram:
+    """`program.run_decompositions(table or {})` without torch's warning about its own class.
+
+    Torch 2.13 copies pytree specs there, and thereby meets the deprecation of its private `LeafSpec`.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)
+        decomposed: torch.export.ExportedProgram = program.run_decompositions(table or {})
+    return decomposed

@@ -18,6 +18,8 @@ from intarsia.engines import build_engines
 from intarsia.formats.pt2 import load_pt2, save_pt2
 from intarsia.partition import partition
 from intarsia.runtime.program import Program
+from intarsia.verification import Inputs, Stages, Verification
+from intarsia.verification import verify as _verify
 
 __all__ = ["compile", "coverage", "export", "ledger", "load", "save"]
 
@@ -183,3 +185,39 @@ def ledger(program: torch.export.ExportedProgram | Program) -> Ledger:
         ConventionError: Nothing is known, for another tool made the program.
     """
     return told(program.ledger if isinstance(program, Program) else surgery.find_ledger(program))
+
+
+def verify(
+    path_or_program: str | os.PathLike[str] | torch.fx.GraphModule | torch.export.ExportedProgram | Program,
+    reference: torch.nn.Module | None = None,
+    inputs: Inputs | None = None,
+) -> Verification:
+    """Compare a program to the bit with the retraced one and with its eager graph, and with its model in tolerances.
+
+    Args:
+        path_or_program: A hybrid, whose export is verified; an exported or loaded program; or the path of a file.
+            No tensor of it is changed.
+        reference: The model that it was made of, to compare outputs with. Not changed.
+        inputs: Calls to make, pairs of positional and keyword arguments. When they are left out, inputs are drawn at
+            the corners of the ranges.
+
+    Returns:
+        A result that prints as a table; its `ok` is the verdict.
+
+    Raises:
+        ConventionError: Inputs cannot be drawn: pass them.
+        ArgumentError: Given inputs do not fit the program.
+        FormatError: The file cannot be read.
+
+    Example:
+        >>> model = torch.nn.Linear(4, 2)
+        >>> result = verify(compile(model, (torch.ones(3, 4),)), model)
+        >>> result.ok, [leaf.name for leaf in result.leaves]
+        (True, ['output'])
+    """
+    subject = path_or_program
+    if isinstance(subject, (str, os.PathLike)):
+        subject = load(subject)
+    if isinstance(subject, Program):
+        subject = subject.exported_program
+    return _verify(subject, reference, inputs, stages=Stages(surgery.export, surgery.retrace, Program))

@@ -112,9 +112,9 @@ def test_engine_body_is_a_graph_that_calls_the_operator(monkeypatch):
     hybrid, _ = make(EagerBackend(), monkeypatch)
     body = hybrid.eager_1
     inputs = len(body.graph.find_nodes(op="placeholder"))
-    assert targets(body)[inputs:-1] == ["engine", "intarsia.run_engine.default", *["<built-in function getitem>"] * 3]
-    assert body.engine.dtype is torch.uint8
-    assert not isinstance(body.engine, nn.Parameter)
+    assert targets(body)[inputs:-1] == ["eager_1", "intarsia.run_engine.default", *["<built-in function getitem>"] * 3]
+    assert body.eager_1.dtype is torch.uint8
+    assert not isinstance(body.eager_1, nn.Parameter)
     assert not list(body.buffers())
     assert all("val" in node.meta for node in body.graph.nodes)
     (call,) = body.graph.find_nodes(op="call_function", target=torch.ops.intarsia.run_engine.default)

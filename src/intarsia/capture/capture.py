@@ -6,7 +6,6 @@ import contextlib
 import functools
 import re
 import traceback
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import sympy
 import torch
 
+from intarsia._torch import run_decompositions
 from intarsia.errors import CaptureError
 
 _LIBRARIES = (
@@ -73,13 +73,10 @@ def capture(
 
 def _decompose(program: torch.export.ExportedProgram, subject: str) -> torch.export.ExportedProgram:
     try:
-        with torch.no_grad(), warnings.catch_warnings():
-            # torch copies its own pytree specs and thereby meets its own deprecation.
-            warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)
-            decomposed: torch.export.ExportedProgram = program.run_decompositions({})
+        with torch.no_grad():
+            return run_decompositions(program)
     except Exception as error:
         raise _explain(subject, error) from error
-    return decomposed
 
 
 def _refuse_inputs(args: Any, kwargs: Any, dynamic_shapes: Any) -> None:

@@ -145,6 +145,8 @@ def make_engine_body(
 ) -> torch.fx.GraphModule:
     """The graph module that runs an engine in a partition's place.
 
+    The engine is an attribute of the partition's name, under which the exported program knows it too.
+
     Args:
         name: Name of the partition.
         engine: uint8[n]: the engine's container.
@@ -156,7 +158,7 @@ def make_engine_body(
     arguments = [graph.placeholder(argument) for argument, _ in inputs]
     for node, (_, value) in zip(arguments, inputs, strict=True):
         node.meta["val"] = value
-    attribute = graph.get_attr("engine")
+    attribute = graph.get_attr(name)
     attribute.meta["val"] = outputs[0].fake_mode.from_tensor(engine, static_shapes=True)  # type: ignore[attr-defined]
     call = graph.call_function(torch.ops.intarsia.run_engine.default, (arguments, attribute, signature))
     call.meta["val"] = list(outputs)
@@ -165,6 +167,6 @@ def make_engine_body(
         node.meta["val"] = value
     graph.output(tuple(results)).meta["val"] = tuple(outputs)
     body = torch.fx.GraphModule(torch.nn.Module(), torch.fx.Graph(), name)
-    body.engine = engine
+    setattr(body, name, engine)
     body.graph = graph
     return body

@@ -10,6 +10,7 @@ import torch
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 from torch.fx.passes.shape_prop import TensorMetadata
 
+from intarsia._torch import run_decompositions
 from intarsia.core.backend import BuiltEngine
 from intarsia.core.dim import Size
 from intarsia.engines.openvino.engine import compile_model
@@ -94,8 +95,7 @@ def _decompose(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
     for target in list(table):
         if is_listed(sample.call_function(target)):
             del table[target]
-    decomposed: torch.export.ExportedProgram = program.run_decompositions(table)
-    return decomposed
+    return run_decompositions(program, table)
 
 
 def _flat_module(program: torch.export.ExportedProgram) -> torch.fx.GraphModule:

@@ -1,0 +1,92 @@
+"""A module's double: runs like the module, and leaves the module's tensors as they are."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from intarsia._torch import pytree
+from intarsia.errors import StateError
+from intarsia.verification.graphs import state_key
+
+
+class Double:
+    """A copy of a module, which shares its parameters and engines and has its own of all else.
+
+    Args:
+        module: Not modified, and neither are its tensors.
+        written: Keys (`state_key`) of parameters that a call writes, which are copied too.
+
+    Raises:
+        StateError: The module cannot be copied.
+
+    Attributes:
+        module: The copy.
+    """
+
+    def __init__(self, module: torch.nn.Module, written: Collection[Any] = ()) -> None:
+        held = list(_leaves(module, torch.Tensor))
+        engines = {id(engine) for engine in _engines(module)}
+        own = {_storage(value) for value in held if id(value) not in engines and _is_own(value, written)}
+        memo: dict[int, Any] = {id(value): value for value in held if _storage(value) not in own}
+        memo |= {id(value): value for value in _leaves(module, torch.ScriptObject)}
+        try:
+            self.module = copy.deepcopy(module, memo)
+        except Exception as error:
+            raise StateError(
+                f"the {type(module).__qualname__} to compare with",
+                found=f"a refusal to be copied ({type(error).__name__}: {error})",
+                expected="a module that copy.deepcopy copies",
+                consequence="Its state would be changed by a call.",
+                fix="Mend what the message names.",
+            ) from error
+        self._copies = {state_key(value): memo.get(id(value), value) for value in held}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the copy without gradients."""
+        with torch.no_grad():
+            return self.module(*args, **kwargs)
+
+    def live(self, original: Any) -> torch.Tensor | None:
+        """The tensor of the copy that stands for a tensor of the module, or None when the module has it not."""
+        return self._copies.get(state_key(original))
+
+
+def _is_own(value: torch.Tensor, written: Collection[Any]) -> bool:
+    return not isinstance(value, torch.nn.Parameter) or state_key(value) in written
+
+
+def _leaves(module: torch.nn.Module, kind: type[Any]) -> Iterator[Any]:
+    """Parameters, buffers, and what else of some type the attributes of a module and its submodules hold."""
+    for part in module.modules():
+        held = [*part.parameters(recurse=False), *part.buffers(recurse=False), _plain(part)]
+        yield from (leaf for leaf in pytree.tree_leaves(held) if isinstance(leaf, kind))
+
+
+def _plain(part: torch.nn.Module) -> dict[str, Any]:
+    """A module's own attributes that are neither parameters, buffers nor modules."""
+    return {name: value for name, value in vars(part).items() if not name.startswith("_") and name != "meta"}
+
+
+def _engines(module: torch.nn.Module) -> list[Any]:
+    """Engines that the graphs of a module run: large, and never written."""
+    found: list[Any] = []
+    for part in module.modules():
+        if not isinstance(part, GraphModule):
+            continue
+        for node in part.graph.find_nodes(op="call_function", target=torch.ops.intarsia.run_engine.default):
+            source = node.args[1]
+            if isinstance(source, torch.fx.Node) and source.op == "get_attr":
+                found.append(functools.reduce(getattr, str(source.target).split("."), part))
+    return found
+
+
+def _storage(value: torch.Tensor) -> int:
+    if value.layout is not torch.strided:
+        return id(value)
+    return value.untyped_storage().data_ptr() or id(value)

@@ -1,0 +1,72 @@
+"""Parity of two programs as they stand: graph, signature, structure and ranges."""
+
+from __future__ import annotations
+
+import warnings
+
+from torch.export import ExportedProgram
+
+from intarsia.core.reading import Numbering
+from intarsia.verification.graphs import difference, read_program, signature_difference
+from intarsia.verification.result import Check
+from intarsia.verification.sides import first_line
+from intarsia.verification.symbols import ranges_difference
+
+NAMES = ("graph", "signature", "structure", "ranges")
+
+
+def compare_programs(found: ExportedProgram, retraced: ExportedProgram) -> tuple[Check, ...]:
+    """Compare a program with the retraced one; names of nodes, state and sizes do not count.
+
+    Graphs and signatures are compared after `run_decompositions({})`, which brings both programs into one dialect.
+    State is the same when it is the same memory.
+
+    Args:
+        found: The program to verify.
+        retraced: What `torch.export.export` made of the same hybrid, sharing its state.
+    """
+    structure = Check("structure", *_verdict(_structure_difference(found, retraced)))
+    ranges = Check("ranges", *_verdict(ranges_difference(found, retraced)))
+    decomposed = []
+    for program, name in ((found, "the program"), (retraced, "the retraced program")):
+        lowered, fault = _decompose(program)
+        if lowered is None:
+            detail = f"run_decompositions fails on {name}: {fault}"
+            return Check("graph", None, detail), Check("signature", None, detail), structure, ranges
+        decomposed.append(lowered)
+    numbering = Numbering()
+    one, other = (read_program(program, numbering) for program in decomposed)
+    graph = Check("graph", *_verdict(difference(one, other)))
+    return graph, Check("signature", *_verdict(signature_difference(one, other))), structure, ranges
+
+
+def excuse(check: Check) -> Check:
+    """A check that a wrong retrace made: equal counts, a difference is told and does not."""
+    return Check(check.name, None, f"not held against the program: {check.detail}") if check.ok is False else check
+
+
+def no_comparison(reason: str) -> tuple[Check, ...]:
+    """The checks of `compare_programs`, none of them made."""
+    return tuple(Check(name, None, reason) for name in NAMES)
+
+
+def _verdict(text: str) -> tuple[bool, str]:
+    return not text, text
+
+
+def _decompose(program: ExportedProgram) -> tuple[ExportedProgram | None, str]:
+    try:
+        with warnings.catch_warnings():
+            # torch copies a pytree spec here, and warns about its own class
+            warnings.filterwarnings("ignore", ".isinstance.treespec, LeafSpec.. is deprecated", FutureWarning)
+            return program.run_decompositions({}), ""
+    except Exception as error:  # noqa: BLE001 - torch refuses in many ways, and each is told
+        return None, first_line(error)
+
+
+def _structure_difference(found: ExportedProgram, retraced: ExportedProgram) -> str:
+    for name in ("in_spec", "out_spec"):
+        one, other = getattr(found.call_spec, name), getattr(retraced.call_spec, name)
+        if one != other:
+            return f"{name} is {one}, and {other} in the retraced program"
+    return ""

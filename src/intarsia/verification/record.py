@@ -1,0 +1,121 @@
+"""What the calls of all sides showed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from intarsia.errors import ArgumentError, ConventionError
+from intarsia.verification.drawing import Call
+from intarsia.verification.leaves import LeafErrors
+from intarsia.verification.result import Check
+from intarsia.verification.sides import Outcome, Side, Watched, call, outcome_difference
+
+PARTS = ("outputs", "state", "inputs")
+
+
+@dataclass(frozen=True)
+class Model:
+    """The model to compare with.
+
+    Attributes:
+        side: Is called.
+        tensors: Its own tensors that have the names of watched state, by name.
+    """
+
+    side: Side
+    tensors: dict[str, torch.Tensor]
+
+
+class Record:
+    """Makes calls on every side, and notes where they differ.
+
+    Args:
+        subject: The program.
+        eager: The graph that says what is right, to the bit.
+        retraced: The retraced program, if there is one.
+        model: What says what is right, within tolerances, if there is one.
+        watched: State to look at.
+
+    Attributes:
+        leaves: Errors against the model.
+        calls: How many calls were made.
+        retrace_fault: How the retraced program differs from the eager graph, or no text.
+    """
+
+    def __init__(
+        self, subject: Side, eager: Side, retraced: Side | None, model: Model | None, watched: Watched
+    ) -> None:
+        self._subject = subject
+        self._eager = eager
+        self._retraced = retraced
+        self._model = model
+        self._watched = watched
+        self._differences: dict[str, str] = {}
+        self.leaves = LeafErrors()
+        self.calls = 0
+        self.retrace_fault = ""
+
+    def make(self, calls: Sequence[Call]) -> None:
+        """Make calls one after the other, until one raises.
+
+        Raises:
+            ArgumentError: Given inputs do not fit the program.
+            ConventionError: The model refuses the inputs.
+        """
+        for made in calls:
+            seed = self.calls
+            self.calls += 1
+            found = call(self._subject, made, self._watched, seed)
+            if isinstance(found.error, ArgumentError) and not made.drawn:
+                raise found.error
+            expected = call(self._eager, made, self._watched, seed)
+            if expected.fault:
+                self._note("calls", made, f"the graph itself raises {expected.fault}. {_ADVICE}")
+                return
+            if found.fault:
+                self._note("calls", made, f"the program raises {found.fault}")
+                return
+            for part in PARTS:
+                self._note(part, made, outcome_difference(part, found, expected))
+            self._compare_retraced(made, expected, seed)
+            self._compare_model(made, found, seed)
+
+    def checks(self) -> tuple[Check, ...]:
+        """The checks that come of the calls."""
+        texts = [(name, self._differences.get(name, "")) for name in ("calls", *PARTS)]
+        return tuple(Check(name, not text, text) for name, text in texts)
+
+    def _compare_retraced(self, made: Call, expected: Outcome, seed: int) -> None:
+        if self._retraced is None or self.retrace_fault:
+            return
+        found = call(self._retraced, made, self._watched, seed)
+        texts = [found.fault] if found.fault else [outcome_difference(part, found, expected) for part in PARTS]
+        self.retrace_fault = next((self._place(made) + text for text in texts if text), "")
+
+    def _compare_model(self, made: Call, found: Outcome, seed: int) -> None:
+        if self._model is None:
+            return
+        tensors = self._model.tensors
+        expected = call(self._model.side, made, Watched(tensors), seed)
+        if expected.fault:
+            raise ConventionError(
+                "argument 'reference'",
+                found=f"a model that raises {expected.fault}",
+                expected="a model that takes the program's inputs",
+                fix="Pass the model that the program was made of, or inputs=[(args, kwargs), ...] that suit both.",
+            )
+        one, other = ({f"state '{name}'": outcome.state[name] for name in tensors} for outcome in (found, expected))
+        self.leaves.add({**found.outputs, **one}, {**expected.outputs, **other})
+
+    def _note(self, name: str, made: Call, text: str) -> None:
+        if text:
+            self._differences.setdefault(name, self._place(made) + text)
+
+    def _place(self, made: Call) -> str:
+        return f"call {self.calls}{f' ({made.place})' if made.place else ''}: "
+
+
+_ADVICE = "Its ranges are wrong, or the drawn inputs do not suit it: pass inputs=[(args, kwargs), ...]."

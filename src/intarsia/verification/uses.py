@@ -1,0 +1,127 @@
+"""What an integer input is for, told from the operators that it reaches."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch.fx import Node
+
+aten = torch.ops.aten
+
+Size: TypeAlias = int | torch.SymInt
+
+
+@dataclass(frozen=True)
+class Use:
+    """What may stand in an integer input.
+
+    Attributes:
+        sizes: Sizes that its values index, each from 0 to the size less one; none for a mask of zeros and ones.
+    """
+
+    sizes: tuple[Size, ...] = ()
+
+
+def _packets(names: str) -> frozenset[Any]:
+    return frozenset(getattr(aten, name) for name in names.split())
+
+
+# Their results hold the integers of their first argument, in other places or in another integer dtype.
+_CARRIERS = _packets(
+    "_to_copy _unsafe_view alias clone contiguous detach expand flatten flip lift_fresh_copy permute repeat reshape "
+    "roll select slice squeeze t to transpose unfold unsqueeze view"
+)
+# Their results are other integers: a mask may pass through them, an index may not.
+_ARITHMETIC = _packets("abs add cat copy cumsum maximum minimum mul neg rsub stack sub sum")
+_COMPARISONS = _packets("all any eq ge gt le logical_and logical_not logical_or logical_xor lt masked_fill ne where")
+_INDEXING = _packets("_unsafe_index _unsafe_index_put index index_put index_put_")
+_INDEXING_ONE_DIM = _packets(
+    "gather index_add index_add_ index_copy index_copy_ index_fill index_fill_ index_select scatter scatter_ "
+    "scatter_add scatter_add_ scatter_reduce"
+)
+
+
+def find_use(placeholder: Node) -> Use | None:
+    """What an integer input is for, or None when that cannot be told.
+
+    It is followed through views, casts and copies to what consumes it. An index counts before a mask; one consumer
+    that cannot be told (an engine, a body of a higher-order operator) leaves the whole untold, unless an index was
+    found beside it.
+    """
+    sizes: list[Size] = []
+    told = True
+    waiting = [(placeholder, True)]
+    seen = set(waiting)
+    while waiting:
+        value, exact = waiting.pop()
+        for user in value.users:
+            size = _indexed(user, value)
+            if size is not None:
+                sizes.append(size)
+                told = told and exact
+                continue
+            kept = _follow(user, value)
+            if kept is None:
+                told = told and _is_harmless(user)
+                continue
+            step = (user, exact and kept)
+            if step not in seen:
+                seen.add(step)
+                waiting.append(step)
+    if sizes:
+        return Use(tuple(sizes)) if told else None
+    return Use() if told else None
+
+
+def _indexed(user: Node, value: Node) -> Size | None:
+    """The size that a consumer indexes by a value, or None when it does something else with it."""
+    packet = getattr(user.target, "overloadpacket", None)
+    arguments: tuple[Any, ...] = user.args
+    found: Size | None = None
+    if packet is aten.embedding and arguments[1] is value:
+        found = _shape(arguments[0])[0]
+    elif packet in _INDEXING_ONE_DIM and len(arguments) > 2 and arguments[2] is value:
+        found = _shape(arguments[0])[arguments[1]]
+    elif packet in _INDEXING:
+        sizes = zip(arguments[1], _shape(arguments[0]), strict=False)
+        found = next((size for index, size in sizes if index is value), None)
+    return found
+
+
+def _follow(user: Node, value: Node) -> bool | None:
+    """Whether a consumer keeps the integers as they are (True) or makes others (False); None when it ends them."""
+    result = user.meta.get("val")
+    if not isinstance(result, torch.Tensor) or not _is_integral(result):
+        return None
+    packet = getattr(user.target, "overloadpacket", None)
+    if packet in _CARRIERS and user.args[0] is value:
+        return True
+    return False if packet in _ARITHMETIC else None
+
+
+def _is_harmless(user: Node) -> bool:
+    """Whether a consumer takes zeros and ones: an output, a comparison, a cast, arithmetic with floats, a write."""
+    packet = getattr(user.target, "overloadpacket", None)
+    if user.op == "output" or packet in (aten.sym_size, aten.copy_) or user.target is operator.getitem:
+        return True
+    return packet in _CARRIERS | _ARITHMETIC | _COMPARISONS | {aten.div}
+
+
+def integer_inputs(nodes: Sequence[Node]) -> Iterator[Node]:
+    """Those of some placeholders that hold integer tensors."""
+    for node in nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and _is_integral(value):
+            yield node
+
+
+def _is_integral(value: torch.Tensor) -> bool:
+    return value.dtype is not torch.bool and not value.dtype.is_floating_point and not value.dtype.is_complex
+
+
+def _shape(source: Any) -> Any:
+    return source.meta["val"].shape

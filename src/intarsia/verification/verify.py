@@ -1,0 +1,181 @@
+"""`verify`: whether a program does what its own graph and its model do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import GraphModule
+
+from intarsia._torch import pytree
+from intarsia.errors import ConventionError, IntarsiaError
+from intarsia.verification.double import Double
+from intarsia.verification.drawing import Call, Drawing
+from intarsia.verification.graphs import state_key
+from intarsia.verification.parity import compare_programs, excuse, no_comparison
+from intarsia.verification.record import Model, Record
+from intarsia.verification.result import Verification
+from intarsia.verification.sides import ProgramSide, Runnable, Watched, first_line
+from intarsia.verification.sizes import corners
+
+CALLS = 3
+"""How often the program is called at each corner of its ranges, and with each of the given inputs."""
+
+Inputs: TypeAlias = Sequence[tuple[Sequence[Any], Mapping[str, Any]]]
+"""Calls to make: pairs of positional and keyword arguments."""
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What verification needs of other stages.
+
+    Attributes:
+        export: Hybrid to program, without a retrace; takes example arguments, or None twice.
+        retrace: Graph module to program, by `torch.export.export`; takes example arguments.
+        run: Makes a program callable, with its own copy of the state that it writes.
+    """
+
+    export: Callable[[GraphModule, Any, Any], ExportedProgram]
+    retrace: Callable[[GraphModule, Any, Any], ExportedProgram]
+    run: Callable[[ExportedProgram], Runnable]
+
+
+def verify(
+    subject: GraphModule | ExportedProgram,
+    reference: torch.nn.Module | None,
+    inputs: Inputs | None,
+    *,
+    stages: Stages,
+) -> Verification:
+    """Compare a program with the retraced one and with its eager graph, to the bit, and with its model.
+
+    Args:
+        subject: A hybrid, whose export is verified, or an exported program. No tensor of it is changed.
+        reference: The model that it was made of, to compare outputs with, within tolerances. Not changed.
+        inputs: Calls to make; drawn at the corners of the ranges when None.
+        stages: What other stages do.
+
+    Raises:
+        ConventionError: Inputs cannot be drawn, or the subject does not say how it is called.
+        ArgumentError: Given inputs do not fit the program.
+    """
+    calls = None if inputs is None else _read_inputs(inputs)
+    program, eager = _prepare(subject, calls, stages)
+    findings = []
+    if calls is None:
+        calls = _draw(program)
+    else:
+        findings.append("inputs were given, so the corners of the ranges were not tried")
+    retraced, fault = _retrace(eager, calls, stages)
+    record = _compare_calls(program, eager, retraced, reference, stages)
+    record.make([made for made in calls for _ in range(CALLS)])
+    fault = fault or record.retrace_fault
+    if fault:
+        findings.append(f"the retrace itself is wrong: {fault}")
+    parity = no_comparison("there is no retrace") if retraced is None else compare_programs(program, retraced)
+    if fault:
+        parity = tuple(excuse(check) for check in parity)
+    return Verification(
+        leaves=record.leaves.close(),
+        parity=(*record.checks(), *parity),
+        findings=tuple(findings),
+        calls=record.calls,
+        sizes=tuple(dict.fromkeys(made.place for made in calls if made.place)),
+    )
+
+
+def _read_inputs(inputs: Any) -> list[Call]:
+    pairs = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
+    for pair in pairs:
+        fits = isinstance(pair, (tuple, list)) and len(pair) == 2
+        if not (fits and isinstance(pair[0], (tuple, list)) and isinstance(pair[1], Mapping)):
+            raise _bad_inputs(f"an item of type {type(pair).__name__}")
+    if not pairs:
+        raise _bad_inputs("no calls")
+    return [Call(tuple(args), kwargs) for args, kwargs in pairs]
+
+
+def _bad_inputs(found: str) -> ConventionError:
+    return ConventionError(
+        "argument 'inputs'",
+        found=found,
+        expected="pairs of positional arguments (a tuple) and keyword arguments (a dict)",
+        fix="Pass inputs=[((x,), {})] for one call with one tensor.",
+    )
+
+
+def _prepare(
+    subject: GraphModule | ExportedProgram, calls: Sequence[Call] | None, stages: Stages
+) -> tuple[ExportedProgram, GraphModule]:
+    """The program to verify, and the graph module that says what is right."""
+    if isinstance(subject, GraphModule):
+        args, kwargs = (None, None) if calls is None else (calls[0].args, dict(calls[0].kwargs))
+        return stages.export(subject, args, kwargs), subject
+    if not isinstance(subject, ExportedProgram):
+        raise ConventionError(
+            "the subject of verify",
+            found=f"a {type(subject).__qualname__}",
+            expected="a hybrid (torch.fx.GraphModule), an exported program, a Program, or the path of a file",
+            fix="Compile or export the model first, and pass the model itself as reference=.",
+        )
+    module = _module_of(subject)
+    module.meta["range_constraints"] = dict(subject.range_constraints)
+    return subject, module
+
+
+def _module_of(program: ExportedProgram) -> GraphModule:
+    try:
+        return program.module(check_guards=False)
+    except Exception as error:
+        raise ConventionError(
+            "the exported program",
+            found=f"a refusal of its module() ({first_line(error)})",
+            expected="a program that torch can make a module of",
+            fix="Rename what the message names, and export again.",
+        ) from error
+
+
+def _draw(program: ExportedProgram) -> list[Call]:
+    drawing = Drawing(program)
+    return [drawing.draw(point, seed) for seed, point in enumerate(corners(program))]
+
+
+def _retrace(eager: GraphModule, calls: Sequence[Call], stages: Stages) -> tuple[ExportedProgram | None, str]:
+    """The retraced program; traced with the largest inputs, for torch takes a size of 1 to be fixed."""
+    largest = max(calls, key=_elements)
+    try:
+        return stages.retrace(eager, largest.args, dict(largest.kwargs)), ""
+    except IntarsiaError as error:
+        return None, str(error)
+
+
+def _elements(made: Call) -> int:
+    leaves = pytree.tree_leaves((made.args, dict(made.kwargs)))
+    return sum(leaf.numel() for leaf in leaves if isinstance(leaf, torch.Tensor))
+
+
+def _compare_calls(
+    program: ExportedProgram,
+    eager: GraphModule,
+    retraced: ExportedProgram | None,
+    reference: torch.nn.Module | None,
+    stages: Stages,
+) -> Record:
+    """A record of the sides, each with its own written state."""
+    subject = ProgramSide(program, stages.run)
+    other = None if retraced is None else ProgramSide(retraced, stages.run)
+    programs = [subject] if other is None else [subject, other]
+    written = Watched.of(program, programs).tensors
+    double = Double(eager, {state_key(tensor) for tensor in written.values()})
+    watched = Watched.of(program, [*programs, double])
+    model = None if reference is None else _model(reference, written, watched)
+    return Record(subject, double, other, model, watched)
+
+
+def _model(reference: torch.nn.Module, written: Mapping[str, torch.Tensor], watched: Watched) -> Model:
+    named = {**dict(reference.named_parameters()), **dict(reference.named_buffers())}
+    own = {state_key(named[name]) for name in written if name in named}
+    return Model(Double(reference, own), {name: named[name] for name in watched.tensors if name in named})
