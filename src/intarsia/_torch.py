@@ -13,7 +13,7 @@ import sympy
 import torch
 import torch.utils._pytree as pytree
 from torch._export.verifier import TrainingIRVerifier, Verifier
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, disable_fake_tensor_cache
 from torch.export._unlift import GuardsFn
 from torch.export.dynamic_shapes import _DerivedDim, _DimHint, _DimHintType, _StaticDim
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -53,12 +53,16 @@ __all__ = [
     "schema_of",
     "script_class",
     "verifiers_for",
+    "without_cache",
 ]
 
 # Types of call targets; torch has no public names for them.
 HigherOrderOperator = torch._ops.HigherOrderOperator
 OpOverload = torch._ops.OpOverload
 OpOverloadPacket = torch._ops.OpOverloadPacket
+
+# A fake mode that looks up no earlier call: its cache compares arguments, and script objects cannot be compared.
+without_cache = disable_fake_tensor_cache
 
 # Functions that `torch.export` leaves in a graph to switch autograd and autocast on and off; all are private.
 MODE_SWITCHES = frozenset(

@@ -182,7 +182,7 @@ class Reader:
 
     def _has_effect(self, call: _Call, node: Node) -> bool:
         if isinstance(node.target, OpOverload):
-            return self._numbering.effects.has(node, {})
+            return bool(schema_of(node.target).written) or self._numbering.effects.has(node, {})
         bodies = {source: _body(call.values[source]) for source in node.all_input_nodes}
         return self._numbering.effects.has(node, bodies)
 

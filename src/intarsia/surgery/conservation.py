@@ -90,8 +90,10 @@ def _compare_writes(
     placeholders = {spec.target: spec.arg.name for spec in program.graph_signature.input_specs}
     declared: dict[Number, Any] = {}
     for result, spec in zip(results, program.graph_signature.output_specs, strict=True):
-        if spec.kind is not _USER:
-            declared[inputs[placeholders.get(spec.target, spec.target)]] = result
+        if spec.kind is OutputKind.USER_INPUT_MUTATION:
+            declared[inputs[str(spec.target)]] = result
+        elif spec.kind is not _USER:
+            declared[inputs[placeholders[spec.target]]] = result
     for target in declared.keys() | written.keys():
         found, wanted = declared.get(target), written.get(target)
         if found is not wanted:

@@ -18,7 +18,7 @@ from intarsia.surgery.conservation import check_conservation
 from intarsia.surgery.convention import Constant, Convention, InputLeaf, read_convention
 from intarsia.surgery.inline import Inliner
 from intarsia.surgery.ledger import Account
-from intarsia.surgery.lift import Lifter, new_placeholder, order_placeholders
+from intarsia.surgery.lift import Lifter, distinguish_inputs, new_placeholder, order_placeholders
 from intarsia.surgery.metadata import Described, Metadata, describe_input, find_mode
 from intarsia.surgery.mutations import MutationFinder
 from intarsia.surgery.ranges import Dims, Symbols, leaf_dims, ranges_of, restates, stated_ranges
@@ -88,6 +88,7 @@ def export(
     leaves = output.args[0]
     output.args = ((*mutations.values.values(), *leaves),)
     lifted = lifter.finish(mutations.written, account)
+    distinguish_inputs(graph, inputs, {entry.name for entry, _ in lifted})
     order_placeholders(graph, [*(node for _, node in lifted), *inputs])
     descriptions = [node.meta.get("val") for node in graph.nodes]
     ranges = ranges_of(descriptions, hybrid.meta.get("range_constraints"), stated_ranges(described, dims), metadata)

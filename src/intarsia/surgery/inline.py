@@ -92,6 +92,7 @@ class Inliner:
         self._count = 0
         self._modules: dict[int, Graph] = {}
         self._body_nodes: dict[int, Node] = {}
+        self._held: dict[Node, Any] = {}
         self._elements: dict[tuple[Node, int], Node] = {}
 
     def inline(self, hybrid: GraphModule, inputs: dict[Node, Value], *, trusted: bool) -> Value:
@@ -137,6 +138,8 @@ class Inliner:
             self._account.note("node", frame.subject(node), "kept", body)
             return body
         placeholder = self._lifter.read(frame.owner, node, frame.path)
+        if isinstance(value, torch.ScriptObject):
+            self._held[placeholder] = value
         self._account.note("node", frame.subject(node), "merged", placeholder, "state read as an input")
         return placeholder
 
@@ -150,6 +153,7 @@ class Inliner:
             name = f"{base}_{number}"
         self.bodies[name] = body
         node = self._body_nodes[id(body)] = self._graph.create_node("get_attr", name)
+        self._held[node] = body
         return node
 
     def _enter(self, frame: _Frame, node: Node) -> None:
@@ -261,7 +265,7 @@ class Inliner:
         image.meta = dict(node.meta)
         if not (frame.trusted and "val" in node.meta and self._metadata.owns(node.meta["val"])):
             switch = is_mode_switch(node.target)
-            image.meta["val"] = None if switch else self._metadata.of_call(image, frame.subject(node), self.bodies)
+            image.meta["val"] = None if switch else self._metadata.of_call(image, frame.subject(node), self._held)
         written = self._writes.of(image, self.bodies)
         if written:
             self.writers[image] = written
@@ -272,7 +276,7 @@ class Inliner:
 
     def _lower(self, frame: _Frame, node: Node, args: Sequence[Value], kwargs: dict[str, Value]) -> None:
         place = frame.subject(node)
-        traced = trace_call(node, tuple(args), kwargs, self._metadata, place)
+        traced = trace_call(node, (tuple(args), kwargs), self._metadata, self._held, place)
         given = [leaf for leaf in pytree.tree_leaves((tuple(args), kwargs)) if isinstance(leaf, Node)]
         values = dict(zip(traced.graph.find_nodes(op="placeholder", sort=True), given, strict=True))
         self._account.note("node", place, "merged", None, "traced to ATen operators")

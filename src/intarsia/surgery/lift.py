@@ -12,7 +12,7 @@ from torch.fx import Graph, GraphModule, Node
 from intarsia._torch import TreeSpec, script_class
 from intarsia.surgery.ledger import Account
 from intarsia.surgery.metadata import Metadata
-from intarsia.surgery.state import StateEntry, StateTable, resolve
+from intarsia.surgery.state import StateEntry, StateTable, join, resolve
 
 _PREFIXES = {
     InputKind.PARAMETER: "p_",
@@ -106,6 +106,22 @@ def new_placeholder(graph: Graph, name: str) -> Node:
     return placeholder
 
 
+def distinguish_inputs(graph: Graph, inputs: Iterable[Node], names: set[str]) -> None:
+    """Rename inputs that have the name of a state entry: torch looks a declared write up among both.
+
+    Args:
+        graph: The new graph, complete.
+        inputs: Placeholders of inputs.
+        names: Names of state.
+    """
+    taken = names | {node.name for node in graph.nodes}
+    for node in inputs:
+        if node.name in names:
+            name = next(name for number in itertools.count(1) if (name := f"{node.name}_{number}") not in taken)
+            node.name = node.target = name
+            taken.add(name)
+
+
 def order_placeholders(graph: Graph, placeholders: list[Node]) -> None:
     """Move the placeholders to the front of the graph, in the order given."""
     if not placeholders:
@@ -118,6 +134,13 @@ def order_placeholders(graph: Graph, placeholders: list[Node]) -> None:
 
 
 def _registered(hybrid: GraphModule) -> Iterator[tuple[str, torch.Tensor]]:
-    """Parameters and buffers of a hybrid and its partitions, each once."""
-    yield from hybrid.named_parameters()
-    yield from hybrid.named_buffers()
+    """Parameters and buffers of a hybrid and its partitions, each module once; without recursion, for they nest."""
+    waiting: list[tuple[str, torch.nn.Module]] = [("", hybrid)]
+    seen: set[torch.nn.Module] = {hybrid}
+    while waiting:
+        path, module = waiting.pop()
+        for name, value in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+            yield join(path, name), value
+        children = [(join(path, name), child) for name, child in module.named_children() if child not in seen]
+        seen.update(child for _, child in children)
+        waiting.extend(reversed(children))

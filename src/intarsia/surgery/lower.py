@@ -18,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from intarsia._torch import MODE_SWITCHES, HigherOrderOperator, OpOverload, pytree
 from intarsia.errors import HybridError
-from intarsia.surgery.metadata import Metadata, first_line
+from intarsia.surgery.metadata import Metadata, describe, first_line
 from intarsia.surgery.values import Value, tensor_of
 
 _SYMBOLIC = {
@@ -68,14 +68,14 @@ class _WholeTracer(torch.fx.Tracer):
 
 
 def trace_call(
-    node: Node, args: tuple[Value, ...], kwargs: dict[str, Value], metadata: Metadata, path: str
+    node: Node, arguments: tuple[Any, Any], metadata: Metadata, held: Mapping[Node, Any], path: str
 ) -> GraphModule:
     """The ATen graph of one function or method call; its placeholders are the nodes in `args` and `kwargs`, in order.
 
     Raises:
         HybridError: The call fails on its inputs' shapes and dtypes.
     """
-    leaves, spec = pytree.tree_flatten((args, kwargs))
+    leaves, spec = pytree.tree_flatten(arguments)
     dynamic = [index for index, leaf in enumerate(leaves) if isinstance(leaf, Node)]
 
     def call(*given: Any) -> Any:
@@ -87,7 +87,7 @@ def trace_call(
             return getattr(positional[0], node.target)(*positional[1:], **keywords)
         return node.target(*positional, **keywords)
 
-    descriptions = [leaves[index].meta["val"] for index in dynamic]
+    descriptions = [describe(leaves[index], held) for index in dynamic]
     try:
         with metadata.mode, torch.no_grad():
             return make_fx(call, pre_dispatch=True)(*descriptions)

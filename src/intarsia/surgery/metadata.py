@@ -7,6 +7,7 @@ computed by calling the operator on fake tensors.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import map_arg
 
-from intarsia._torch import FakeTensor, FakeTensorMode, new_fake_mode, pytree
+from intarsia._torch import FakeTensor, FakeTensorMode, new_fake_mode, pytree, without_cache
 from intarsia.errors import ConventionError, HybridError
 from intarsia.surgery.convention import InputLeaf
 from intarsia.surgery.values import Value
@@ -73,24 +74,21 @@ class Metadata:
             return self.owns(known) and same_shape(known, described) and same_strides(known, described)
         return self.owns(known) and type(known) is type(described) and expression(known) == expression(described)
 
-    def of_call(self, node: Node, path: str, bodies: Mapping[str, Any]) -> Described:
+    def of_call(self, node: Node, path: str, held: Mapping[Node, Any]) -> Described:
         """Describe what a call of the new graph returns, by calling its target on descriptions of its arguments.
 
         Args:
             node: The call.
             path: How the user knows it.
-            bodies: What `get_attr` nodes of the new graph name.
+            held: Objects that stand for themselves: bodies of higher-order operators, script objects.
 
         Raises:
             HybridError: The target refuses arguments of these shapes and dtypes.
         """
-
-        def describe(argument: Node) -> Described:
-            return bodies[str(argument.target)] if argument.op == "get_attr" else argument.meta["val"]
-
-        args, kwargs = map_arg((node.args, node.kwargs), describe)
+        args, kwargs = map_arg((node.args, node.kwargs), lambda source: describe(source, held))
+        scripted = any(isinstance(held.get(source), torch.ScriptObject) for source in node.all_input_nodes)
         try:
-            with self.mode, torch.no_grad():
+            with self.mode, torch.no_grad(), without_cache(self.mode) if scripted else nullcontext():
                 return node.target(*args, **kwargs)  # type: ignore[operator]  # the walk makes calls of functions only
         except Exception as error:
             raise HybridError(
@@ -100,6 +98,11 @@ class Metadata:
                 fix="Check what the call passes to its partition, position by position.",
                 node=node.name,
             ) from error
+
+
+def describe(node: Node, held: Mapping[Node, Any]) -> Described:
+    """What a node of the new graph is: the object that it holds, or its description."""
+    return held[node] if node in held else node.meta["val"]
 
 
 def same_shape(described: torch.Tensor, other: torch.Tensor) -> bool:

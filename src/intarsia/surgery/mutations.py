@@ -11,7 +11,7 @@ reader must see what was written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -86,9 +86,10 @@ class MutationFinder:
         """Take every `copy_` out: whoever reads its destination afterwards reads the value instead."""
         current: dict[Node, Node] = {}
         copies: list[Node] = []
+        names: dict[Node, list[Node]] = {}  # a destination, and what each `copy_` into it returned
         for node in list(self._graph.nodes):
             if not current.keys().isdisjoint(node.all_input_nodes):
-                node.args, node.kwargs = map_arg((node.args, node.kwargs), lambda read: current.get(read, read))
+                node.args, node.kwargs = map_arg((node.args, node.kwargs), _replacing(current))
             destination = destinations.get(node)
             if destination is None:
                 continue
@@ -96,8 +97,9 @@ class MutationFinder:
             if value not in copies and not _is_fresh(value, destination, aliases):
                 value = self._insert_copy(node, destination)
                 copies.append(value)
+            names[destination] = [*names.get(destination, [destination]), node]
             current.pop(destination, None)
-            current[destination] = current[node] = value
+            current |= dict.fromkeys(names[destination], value)
             self._account.replace(node, value, f"declared as a write of '{self._targets[destination]}'")
         for node in reversed(list(destinations)):
             self._graph.erase_node(node)
@@ -116,6 +118,10 @@ class MutationFinder:
             "node", f"copy for '{target}'", "kept", made, f"what is written is no tensor like '{target}'"
         )
         return made
+
+
+def _replacing(values: Mapping[Node, Node]) -> Callable[[Node], Node]:
+    return lambda node: values.get(node, node)
 
 
 def _destination(write: Node) -> Node:

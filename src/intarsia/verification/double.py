@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from intarsia._torch import pytree
 from intarsia.errors import StateError
@@ -34,7 +35,7 @@ class Double:
         engines = {id(engine) for engine in _engines(module)}
         own = {_storage(value) for value in held if id(value) not in engines and _is_own(value, written)}
         memo: dict[int, Any] = {id(value): value for value in held if _storage(value) not in own}
-        memo |= {id(value): value for value in _leaves(module, torch.ScriptObject)}
+        memo |= {id(value): value for kind in (torch.ScriptObject, ShapeEnv) for value in _leaves(module, kind)}
         try:
             self.module = copy.deepcopy(module, memo)
         except Exception as error:
@@ -45,6 +46,7 @@ class Double:
                 consequence="Its state would be changed by a call.",
                 fix="Mend what the message names.",
             ) from error
+        self._memo = memo
         self._copies = {state_key(value): memo.get(id(value), value) for value in held}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -52,9 +54,9 @@ class Double:
         with torch.no_grad():
             return self.module(*args, **kwargs)
 
-    def live(self, original: Any) -> torch.Tensor | None:
+    def live(self, original: Any) -> Any:
         """The tensor of the copy that stands for a tensor of the module, or None when the module has it not."""
-        return self._copies.get(state_key(original))
+        return self._memo.get(id(original), self._copies.get(state_key(original)))
 
 
 def _is_own(value: torch.Tensor, written: Collection[Any]) -> bool:
@@ -64,13 +66,8 @@ def _is_own(value: torch.Tensor, written: Collection[Any]) -> bool:
 def _leaves(module: torch.nn.Module, kind: type[Any]) -> Iterator[Any]:
     """Parameters, buffers, and what else of some type the attributes of a module and its submodules hold."""
     for part in module.modules():
-        held = [*part.parameters(recurse=False), *part.buffers(recurse=False), _plain(part)]
+        held = {name: value for name, value in vars(part).items() if name != "meta"}
         yield from (leaf for leaf in pytree.tree_leaves(held) if isinstance(leaf, kind))
-
-
-def _plain(part: torch.nn.Module) -> dict[str, Any]:
-    """A module's own attributes that are neither parameters, buffers nor modules."""
-    return {name: value for name, value in vars(part).items() if not name.startswith("_") and name != "meta"}
 
 
 def _engines(module: torch.nn.Module) -> list[Any]:

@@ -52,11 +52,12 @@ def read_program(program: ExportedProgram, numbering: Numbering) -> Reading:
     placed = list(zip(returned, signature.output_specs, strict=True))
     user = [(key_of(value), spec) for value, spec in placed if spec.kind is OutputKind.USER_OUTPUT]
     targets = {spec.target: spec.arg.name for spec in signature.input_specs if spec.target is not None}
-    writes = {
-        numbers[targets.get(spec.target, str(spec.target))]: key_of(value)
+    declared = {
+        numbers[targets.get(spec.target, str(spec.target))]: key_of(reader.copied.get(value, value))
         for value, spec in placed
         if spec.kind not in (OutputKind.USER_OUTPUT, OutputKind.TOKEN)
     }
+    writes = {target: value for target, value in declared.items() if value is not target}
     used = {node.name for node in placeholders if node.users}
     state = {
         numbers[spec.arg.name]: _kind_of(spec)
@@ -112,13 +113,21 @@ def signature_difference(found: Reading, expected: Reading) -> str:
 
 
 class _Reader(Reader):
-    """Reads sizes by what they are: a program may read one size from any tensor that has it."""
+    """Reads what two right programs may say in different ways alike.
+
+    One size can be read from any tensor that has it. A tensor like one, filled with another of the same dtype and
+    shape, is that other one.
+
+    Attributes:
+        copied: What functional copies were filled with; a write casts and broadcasts by itself.
+    """
 
     def __init__(self, numbering: Numbering, renaming: Renaming, *, writes_in_place: bool) -> None:
         super().__init__(numbering, writes_in_place=writes_in_place)
         self._shared = numbering
         self._renaming = renaming
         self._bodies: dict[int, Number] = {}
+        self.copied: dict[Any, Any] = {}
 
     def attribute(self, value: Any) -> Number:
         """The number of a body, which what it computes decides."""
@@ -138,10 +147,24 @@ class _Reader(Reader):
     def _apply(self, call: Any, node: Node) -> Any:
         made = super()._apply(call, node)
         value = node.meta.get("val")
+        if node.target is torch.ops.aten.copy.default:
+            return self._read_copy(call.values[node.args[1]], node, made)
         if not isinstance(value, torch.SymInt) or not isinstance(made, Number):
             return made
         size = self._renaming.of(value.node.expr)
         return made if size is None else self._shared.number("size", size, origin=node.name)
+
+    def _read_copy(self, source: Any, node: Node, made: Any) -> Any:
+        if is_like(node.args[1].meta["val"], node.meta["val"]):  # type: ignore[union-attr]
+            return source
+        self.copied[made] = source
+        return made
+
+
+def is_like(value: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors agree in dtype, device and shape; sizes are compared as text, which adds no guard."""
+    sizes = [[str(size) for size in tensor.shape] for tensor in (value, other)]
+    return value.dtype == other.dtype and value.device == other.device and sizes[0] == sizes[1]
 
 
 def _input_numbers(program: ExportedProgram, numbering: Numbering) -> dict[str, Number]:

@@ -65,7 +65,9 @@ def compare_leaf(name: str, found: Any, expected: Any) -> Leaf:
     error = torch.where(equal, 0.0, (one - other).abs()).nan_to_num(nan=math.inf, posinf=math.inf)
     scale = torch.where(other.isfinite(), other.abs(), 0.0)
     allowed = tolerance_of(found.dtype)
-    within = equal | (error <= allowed.absolute + allowed.relative * scale) & error.isfinite()
+    within = equal
+    if allowed is not EXACT:
+        within = equal | (error <= allowed.absolute + allowed.relative * scale) & error.isfinite()
     largest, height = float(error.max()), float(scale.max())
     relative = largest / height if height else (math.inf if largest else 0.0)
     return _leaf(name, found, largest, relative, ok=bool(within.all()))

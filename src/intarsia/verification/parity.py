@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import warnings
 
+import torch
 from torch.export import ExportedProgram
 
 from intarsia.core.reading import Numbering
-from intarsia.verification.graphs import difference, read_program, signature_difference
+from intarsia.verification.graphs import difference, is_like, read_program, signature_difference
 from intarsia.verification.result import Check
 from intarsia.verification.sides import first_line
 from intarsia.verification.symbols import ranges_difference
@@ -55,13 +56,22 @@ def _verdict(text: str) -> tuple[bool, str]:
 
 
 def _decompose(program: ExportedProgram) -> tuple[ExportedProgram | None, str]:
+    if _has_converting_write(program):
+        return None, "torch does not keep the cast of a copy_"
     try:
         with warnings.catch_warnings():
             # torch copies a pytree spec here, and warns about its own class
             warnings.filterwarnings("ignore", ".isinstance.treespec, LeafSpec.. is deprecated", FutureWarning)
-            return program.run_decompositions({}), ""
+            lowered = program.run_decompositions({})
     except Exception as error:  # noqa: BLE001 - torch refuses in many ways, and each is told
         return None, first_line(error)
+    return lowered, ""
+
+
+def _has_converting_write(program: ExportedProgram) -> bool:
+    """Whether a `copy_` casts or broadcasts: torch 2.13 drops that, and later readers get the value as it was."""
+    writes = program.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)
+    return any(not is_like(node.args[0].meta["val"], node.args[1].meta["val"]) for node in writes)
 
 
 def _structure_difference(found: ExportedProgram, retraced: ExportedProgram) -> str:

@@ -38,6 +38,8 @@ _CARRIERS = _packets(
 # Their results are other integers: a mask may pass through them, an index may not.
 _ARITHMETIC = _packets("abs add cat copy cumsum maximum minimum mul neg rsub stack sub sum")
 _COMPARISONS = _packets("all any eq ge gt le logical_and logical_not logical_or logical_xor lt masked_fill ne where")
+# torch leaves a check of the dtype behind at every cast.
+_METADATA_CHECK = getattr(aten, "_assert_tensor_metadata")  # noqa: B009 - an operator's name, and not private
 _INDEXING = _packets("_unsafe_index _unsafe_index_put index index_put index_put_")
 _INDEXING_ONE_DIM = _packets(
     "gather index_add index_add_ index_copy index_copy_ index_fill index_fill_ index_select scatter scatter_ "
@@ -106,7 +108,7 @@ def _follow(user: Node, value: Node) -> bool | None:
 def _is_harmless(user: Node) -> bool:
     """Whether a consumer takes zeros and ones: an output, a comparison, a cast, arithmetic with floats, a write."""
     packet = getattr(user.target, "overloadpacket", None)
-    if user.op == "output" or packet in (aten.sym_size, aten.copy_) or user.target is operator.getitem:
+    if user.op == "output" or packet in (aten.sym_size, aten.copy_, _METADATA_CHECK) or user.target is operator.getitem:
         return True
     return packet in _CARRIERS | _ARITHMETIC | _COMPARISONS | {aten.div}
 
