@@ -6,7 +6,8 @@ Each says why no public name does. All were tried on torch 2.13.0.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import sympy
@@ -49,6 +50,7 @@ __all__ = [
     "open_container",
     "pytree",
     "pytree_convention",
+    "quiet_specs",
     "run_decompositions",
     "schema_of",
     "script_class",
@@ -103,6 +105,14 @@ def pytree_convention(graph: torch.fx.Graph) -> PytreeConvention | None:
 def copy_convention(source: torch.fx.Graph, target: torch.fx.Graph) -> None:
     """Give `target` the code generation, and so the calling convention, of `source`; graphs do not show theirs."""
     target.set_codegen(source._codegen)
+
+
+@contextmanager
+def quiet_specs() -> Iterator[None]:
+    """Keep from the user what torch says of its own private class whenever a pytree spec is copied."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".isinstance.treespec, LeafSpec.. is deprecated", FutureWarning)
+        yield
 
 
 class Schema(NamedTuple):
@@ -238,11 +248,7 @@ def load_archive(file: Any) -> dict[str, torch.export.ExportedProgram]:
 def run_decompositions(
     program: torch.export.ExportedProgram, table: dict[Any, Any] | None = None
 ) -> torch.export.ExportedProgram:
-    """`program.run_decompositions(table or {})` without torch's warning about its own class.
-
-    Torch 2.13 copies pytree specs there, and thereby meets the deprecation of its private `LeafSpec`.
-    """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)
+    """`program.run_decompositions(table or {})` without torch's warning about its own class; see `quiet_specs`."""
+    with quiet_specs():
         decomposed: torch.export.ExportedProgram = program.run_decompositions(table or {})
     return decomposed

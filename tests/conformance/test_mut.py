@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch.fx import GraphModule
+
 from builders.hybrids import (
     CUTS,
     Buffer,
@@ -21,8 +23,6 @@ from builders.hybrids import (
     tensor,
 )
 from builders.laws import FORMS, call, check, operators, state_of, targets
-from torch.fx import GraphModule
-
 from intarsia.surgery import export
 
 X, Y = tensor(1, 2, 3), tensor(2, 2, 3)
@@ -303,7 +303,9 @@ def test_a_copy_of_a_tensor_to_itself() -> None:
     check(once(copied_to_itself), CALLS)
 
 
-@pytest.mark.parametrize("kind", [lambda t: Buffer(t, persistent=False), lambda t: t, parameter], ids=["scratch", "plain", "parameter"])
+@pytest.mark.parametrize(
+    "kind", [lambda t: Buffer(t, persistent=False), lambda t: t, parameter], ids=["scratch", "plain", "parameter"]
+)
 @pytest.mark.parametrize("body", [copied_whole, in_place, written_through_a_view], ids=name)
 def test_writes_of_every_kind_of_state(body: Any, kind: Any) -> None:
     # a parameter that is written cannot be decomposed by torch, which knows no such mutation in training programs
@@ -411,7 +413,8 @@ def test_a_dead_partition_that_writes_is_kept() -> None:
         return describe(hybrid(top, {"writer": holding(in_place), "pure": pure}), (X,))
 
     program = check(build, CALLS)
-    assert aten.add_.Tensor in operators(program) and aten.exp.default not in operators(program)
+    assert aten.add_.Tensor in operators(program)
+    assert aten.exp.default not in operators(program)
 
 
 @pytest.mark.parametrize("depth", [1, 4])
@@ -487,7 +490,8 @@ def test_a_written_input_has_the_name_of_a_state(kind: Any) -> None:
         return describe(hybrid(top, {"w": kind(tensor(5, 2, 3))}), (X, Y))
 
     program = check(build, [call(X, Y), call(Y, X)])
-    assert targets(program, "USER_INPUT_MUTATION") == ["w"] and targets(program, "BUFFER_MUTATION") == []
+    assert targets(program, "USER_INPUT_MUTATION") == ["w"]
+    assert targets(program, "BUFFER_MUTATION") == []
 
 
 def test_an_input_and_a_buffer_are_written() -> None:
@@ -501,7 +505,8 @@ def test_an_input_and_a_buffer_are_written() -> None:
         return describe(chain(holding(part)), (X,))
 
     program = check(build, CALLS)
-    assert targets(program, "BUFFER_MUTATION") == ["s"] and targets(program, "USER_INPUT_MUTATION") == ["x"]
+    assert targets(program, "BUFFER_MUTATION") == ["s"]
+    assert targets(program, "USER_INPUT_MUTATION") == ["x"]
 
 
 @pytest.mark.parametrize("body", [in_place, copied_and_read_again, write_only], ids=name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,10 +19,10 @@ from intarsia.surgery.conservation import check_conservation
 from intarsia.surgery.convention import Constant, Convention, InputLeaf, read_convention
 from intarsia.surgery.inline import Inliner
 from intarsia.surgery.ledger import Account
-from intarsia.surgery.lift import Lifter, distinguish_inputs, new_placeholder, order_placeholders
+from intarsia.surgery.lift import Lifter, new_placeholder, order_placeholders
 from intarsia.surgery.metadata import Described, Metadata, describe_input, find_mode
 from intarsia.surgery.mutations import MutationFinder
-from intarsia.surgery.ranges import Dims, Symbols, leaf_dims, ranges_of, restates, stated_ranges
+from intarsia.surgery.ranges import Dims, Ranges, Symbols, leaf_dims, ranges_of, restates, stated_ranges
 from intarsia.surgery.values import Value, flatten, is_container
 
 
@@ -64,35 +65,30 @@ def export(
             expected="a torch.fx.GraphModule",
             fix="Compile the model first (intarsia.compile), or trace it to a GraphModule.",
         )
-    convention = read_convention(hybrid, args, kwargs)
-    dims = leaf_dims(convention, dynamic_shapes)
-    restated = restates(convention.leaves, dims)
-    metadata = Metadata(new_fake_mode() if restated else find_mode(hybrid))
-    described = _describe(convention, dims, metadata, restated=restated)
+    request = _read_request(hybrid, args, kwargs, dynamic_shapes)
+    convention, metadata = request.convention, request.metadata
     graph, account = Graph(), Account()
     for name, reason in getattr(find_coverage(hybrid), "removed", ()):
         account.note("node", name, "removed", None, reason)
-    inputs = _place_inputs(graph, convention.leaves, described)
+    inputs = _place_inputs(graph, convention.leaves, request.described)
+    values = _bind_inputs(convention, inputs, request.described)
     lifter = Lifter(hybrid, graph, metadata)
     inliner = Inliner(graph, lifter, metadata, account)
-    values = _bind_inputs(convention, inputs, described)
-    given = dict(values)
-    trusted = all(metadata.fits(node, value) for node, value in values.items())
-    leaves, out_spec = _outputs(inliner.inline(hybrid, values, trusted=trusted), convention)
+    leaves, out_spec = _outputs(inliner.inline(hybrid, values), convention)
     _note_outputs(leaves, out_spec, account)
     output = graph.output(tuple(leaves))
     remove_dead(graph, inliner.bodies, account)
+
     targets = {node: entry.name for entry, node in lifter.lifted() if entry.kind is not InputKind.CUSTOM_OBJ}
     targets |= {node: leaf.path for leaf, node in zip(convention.leaves, inputs, strict=True)}
     mutations = MutationFinder(graph, targets, metadata, account).declare(inliner.writers, lifter.sharing())
     leaves = output.args[0]
     output.args = ((*mutations.values.values(), *leaves),)
+    if mutations.copies:
+        remove_dead(graph, inliner.bodies, account)
     lifted = lifter.finish(mutations.written, account)
-    distinguish_inputs(graph, inputs, {entry.name for entry, _ in lifted})
     order_placeholders(graph, [*(node for _, node in lifted), *inputs])
-    descriptions = [node.meta.get("val") for node in graph.nodes]
-    ranges = ranges_of(descriptions, hybrid.meta.get("range_constraints"), stated_ranges(described, dims), metadata)
-    examples = None if args is None and kwargs is None else (tuple(args or ()), dict(kwargs or {}))
+
     parts = Parts(
         graph=graph,
         lifted=lifted,
@@ -102,25 +98,53 @@ def export(
         in_spec=convention.in_spec,
         out_spec=out_spec,
         names=convention.names,
-        ranges=ranges,
+        ranges=_ranges(hybrid, graph, request),
         bodies={node.target: inliner.bodies[node.target] for node in graph.find_nodes(op="get_attr")},
-        examples=examples,
+        examples=None if args is None and kwargs is None else (tuple(args or ()), dict(kwargs or {})),
     )
     program = assemble(parts)
     account.close(program)
     copies = [node.name for node in mutations.copies]
-    check_conservation(hybrid, given, program, traced=inliner.traced, copies=copies)
+    check_conservation(hybrid, values, program, traced=inliner.traced, copies=copies)
     return program
 
 
-def _describe(convention: Convention, dims: Sequence[Dims], metadata: Metadata, *, restated: bool) -> list[Described]:
-    if not restated:
-        return [describe_input(leaf, metadata) for leaf in convention.leaves]
+@dataclass(frozen=True)
+class _Request:
+    """What the caller asks for.
+
+    Attributes:
+        convention: How the hybrid is called.
+        dims: Dynamic dims of each input leaf, as `dynamic_shapes` states them.
+        metadata: Makes descriptions, in the mode of the hybrid's own metadata where that can be kept.
+        described: What each input leaf is.
+    """
+
+    convention: Convention
+    dims: Sequence[Dims]
+    metadata: Metadata
+    described: Sequence[Described]
+
+
+def _read_request(
+    hybrid: GraphModule, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
+) -> _Request:
+    convention = read_convention(hybrid, args, kwargs)
+    dims = leaf_dims(convention, dynamic_shapes)
+    restated = restates(convention.leaves, dims)
+    metadata = Metadata(new_fake_mode() if restated else find_mode(hybrid))
     symbols = Symbols(metadata)
-    return [
-        symbols.describe(leaf, asked) if asked else describe_input(leaf, metadata)
+    described = [
+        symbols.describe(leaf, asked) if restated and asked else describe_input(leaf, metadata)
         for leaf, asked in zip(convention.leaves, dims, strict=True)
     ]
+    return _Request(convention, dims, metadata, described)
+
+
+def _ranges(hybrid: GraphModule, graph: Graph, request: _Request) -> Ranges:
+    descriptions = [node.meta.get("val") for node in graph.nodes]
+    stated = stated_ranges(request.described, request.dims)
+    return ranges_of(descriptions, hybrid.meta.get("range_constraints"), stated, request.metadata)
 
 
 def _place_inputs(graph: Graph, leaves: Sequence[InputLeaf], described: Sequence[Described]) -> list[Node]:

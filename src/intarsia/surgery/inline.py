@@ -95,13 +95,12 @@ class Inliner:
         self._held: dict[Node, Any] = {}
         self._elements: dict[tuple[Node, int], Node] = {}
 
-    def inline(self, hybrid: GraphModule, inputs: dict[Node, Value], *, trusted: bool) -> Value:
+    def inline(self, hybrid: GraphModule, inputs: Mapping[Node, Value]) -> Value:
         """Inline the hybrid's own graph.
 
         Args:
             hybrid: Not modified.
             inputs: Value of each of its placeholders.
-            trusted: Whether its metadata describes these inputs.
 
         Returns:
             What its output node returns, in values of the new graph.
@@ -110,7 +109,8 @@ class Inliner:
             HybridError: A call names something that has no graph, or passes what its partition does not take.
             StateError: A graph reads an attribute that is missing or cannot be exported.
         """
-        self._stack.append(_Frame(hybrid, hybrid.graph, "", "", inputs, trusted, None))
+        trusted = all(self._metadata.fits(placeholder, value) for placeholder, value in inputs.items())
+        self._stack.append(_Frame(hybrid, hybrid.graph, "", "", dict(inputs), trusted, None))
         while True:
             frame = self._stack[-1]
             node = next(frame.rest)

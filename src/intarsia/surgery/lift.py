@@ -72,11 +72,19 @@ class Lifter:
         return {placeholder for group in by_storage.values() if len(group) > 1 for placeholder in group}
 
     def finish(self, written: Iterable[Node], account: Account) -> list[tuple[StateEntry, Node]]:
-        """Enter every state entry in the account; take out the placeholders that no node reads and nothing writes."""
+        """Enter every state entry in the account; take out the placeholders that no node reads and nothing writes.
+
+        Torch looks a declared write up among the names of state before those of inputs, so that state may not have
+        the name of an input that is written.
+        """
         kept_anyway = set(written)
+        taken = {node.name for node in kept_anyway - {placeholder for _, placeholder in self.lifted()}}
         kept = []
         for entry, placeholder in self.lifted():
             reason = f"also read as {', '.join(entry.aliases)}" if entry.aliases else ""
+            if entry.name in taken:
+                reason = f"renamed, for an input '{entry.name}' is written"
+                self.state.rename(entry)
             account.note("state", entry.path, "merged" if entry.aliases else "kept", placeholder, reason)
             if placeholder.users or placeholder in kept_anyway:
                 kept.append((entry, placeholder))
@@ -104,22 +112,6 @@ def new_placeholder(graph: Graph, name: str) -> Node:
     placeholder = graph.placeholder(name)
     placeholder.target = placeholder.name
     return placeholder
-
-
-def distinguish_inputs(graph: Graph, inputs: Iterable[Node], names: set[str]) -> None:
-    """Rename inputs that have the name of a state entry: torch looks a declared write up among both.
-
-    Args:
-        graph: The new graph, complete.
-        inputs: Placeholders of inputs.
-        names: Names of state.
-    """
-    taken = names | {node.name for node in graph.nodes}
-    for node in inputs:
-        if node.name in names:
-            name = next(name for number in itertools.count(1) if (name := f"{node.name}_{number}") not in taken)
-            node.name = node.target = name
-            taken.add(name)
 
 
 def order_placeholders(graph: Graph, placeholders: list[Node]) -> None:

@@ -100,6 +100,10 @@ class StateTable:
             entry.persistent = entry.persistent or persistent
         return entry
 
+    def rename(self, entry: StateEntry) -> None:
+        """Give an entry another name than the one that it has, which something else needs."""
+        entry.name = self._free_name(entry.path, entry.path)
+
     def _free_name(self, name: str, path: str) -> str:
         for candidate in (name, path):
             if self._claim(candidate):

@@ -11,7 +11,7 @@ import torch
 from torch.fx import GraphModule
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from intarsia._torch import pytree
+from intarsia._torch import pytree, quiet_specs
 from intarsia.errors import StateError
 from intarsia.verification.graphs import state_key
 
@@ -37,7 +37,8 @@ class Double:
         memo: dict[int, Any] = {id(value): value for value in held if _storage(value) not in own}
         memo |= {id(value): value for kind in (torch.ScriptObject, ShapeEnv) for value in _leaves(module, kind)}
         try:
-            self.module = copy.deepcopy(module, memo)
+            with quiet_specs():
+                self.module = copy.deepcopy(module, memo)
         except Exception as error:
             raise StateError(
                 f"the {type(module).__qualname__} to compare with",
