@@ -117,3 +117,14 @@ class UnsupportedVersion(FormatError):
 
 class TargetError(IntarsiaError):
     """A command line target cannot be imported, or returns something else than asked."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of a foreign error's message that says anything, for a message of ours.
+
+    Example:
+        >>> first_line(ValueError("no such axis. " "Broadcast first."))
+        'no such axis. Broadcast first.'
+    """
+    lines = (line.strip() for line in str(error).splitlines())
+    return next((line[:300] for line in lines if line), "no message")

@@ -15,7 +15,7 @@ from intarsia.core.backend import Backend, BuiltEngine
 from intarsia.core.container import pack_engine
 from intarsia.core.coverage import Coverage, record_coverage
 from intarsia.core.signature import EngineSignature
-from intarsia.errors import EngineBuildFailed, IntarsiaError
+from intarsia.errors import EngineBuildFailed, IntarsiaError, first_line
 
 Progress = Callable[[int, int, str], None]
 
@@ -114,7 +114,7 @@ def _build(
         # A library that is missing, an option that is wrong: the caller's to mend, whatever the partition.
         raise
     except Exception as error:
-        raise _refusal(name, backend, f"{type(error).__name__}: {_first_line(error)}") from error
+        raise _refusal(name, backend, f"{type(error).__name__}: {first_line(error)}") from error
 
 
 def _refusal(name: str, backend: Backend, found: str) -> EngineBuildFailed:
@@ -124,10 +124,6 @@ def _refusal(name: str, backend: Backend, found: str) -> EngineBuildFailed:
         expected="an engine",
         fix="Leave the operator in torch with torch_executed_ops, or the whole partition with fallback=True.",
     )
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
 
 
 def _as_tensor(container: bytes) -> torch.Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch.export.graph_signature import InputKind
 
 from intarsia._torch import FakeTensor, load_archive
-from intarsia.errors import EngineError, FormatError, IntarsiaError, StateError
+from intarsia.errors import EngineError, FormatError, IntarsiaError, StateError, first_line
 from intarsia.formats.archive import Archive, check_kind, damaged, open_archive, pickled_members
 from intarsia.formats.engines import EngineEntry, read_engines
 from intarsia.formats.manifest import Manifest
@@ -163,7 +163,7 @@ def _write(program: torch.export.ExportedProgram, new: Path, path: Path, manifes
     except Exception as error:
         raise FormatError(
             str(path),
-            found=f"a program that torch cannot store ({type(error).__name__}: {_first_line(error)})",
+            found=f"a program that torch cannot store ({type(error).__name__}: {first_line(error)})",
             expected="one that torch.export.save takes",
             fix="Export the model with operators and containers that torch can store.",
         ) from error
@@ -188,9 +188,7 @@ def _read(path: Path) -> torch.export.ExportedProgram:
     except IntarsiaError:
         raise
     except Exception as error:
-        raise damaged(
-            path, f"contents that torch cannot read ({type(error).__name__}: {_first_line(error)})"
-        ) from error
+        raise damaged(path, f"contents that torch cannot read ({type(error).__name__}: {first_line(error)})") from error
 
 
 def _compare_engines(expected: tuple[EngineEntry, ...], found: tuple[EngineEntry, ...]) -> None:
@@ -203,7 +201,3 @@ def _compare_engines(expected: tuple[EngineEntry, ...], found: tuple[EngineEntry
                 consequence="The program would compute something else.",
                 fix="Save the program again.",
             )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().split("\n") or [""])[0][:200]

@@ -17,8 +17,8 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from intarsia._torch import MODE_SWITCHES, HigherOrderOperator, OpOverload, pytree
-from intarsia.errors import HybridError
-from intarsia.surgery.metadata import Metadata, describe, first_line
+from intarsia.errors import HybridError, first_line
+from intarsia.surgery.metadata import Metadata, describe
 from intarsia.surgery.values import Value, tensor_of
 
 _SYMBOLIC = {
@@ -55,7 +55,7 @@ def trace_module(module: torch.nn.Module, path: str) -> Graph:
     except Exception as error:
         raise HybridError(
             f"partition '{path}'",
-            found=f"a {type(module).__qualname__} that symbolic tracing refuses ({type(error).__name__}: {error})",
+            found=f"a {type(module).__qualname__} that symbolic tracing refuses ({first_line(error)})",
             expected="a GraphModule, or a module that torch.fx can trace",
             fix="Make it a GraphModule first, for instance by torch.export.export(...).module().",
             node=path,

@@ -16,7 +16,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import map_arg
 
 from intarsia._torch import FakeTensor, FakeTensorMode, new_fake_mode, pytree, without_cache
-from intarsia.errors import ConventionError, HybridError
+from intarsia.errors import ConventionError, HybridError, first_line
 from intarsia.surgery.convention import InputLeaf
 from intarsia.surgery.values import Value
 
@@ -189,9 +189,3 @@ def _check_example(leaf: InputLeaf, described: Described) -> None:
         fix="Pass an example that the hybrid was built for, or none at all.",
         node=leaf.name,
     )
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an error's message that says anything."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else "no message"

@@ -11,9 +11,9 @@ from torch.export import Dim, ExportedProgram
 from torch.fx import GraphModule
 
 from intarsia._torch import int_bounds, pytree
-from intarsia.errors import CaptureError, ConventionError
+from intarsia.errors import CaptureError, ConventionError, first_line
 from intarsia.surgery.convention import Convention, InputLeaf, read_convention
-from intarsia.surgery.metadata import Metadata, expression, find_mode, first_line
+from intarsia.surgery.metadata import Metadata, expression, find_mode
 from intarsia.surgery.ranges import Ranges, ranges_of
 
 

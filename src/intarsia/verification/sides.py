@@ -96,7 +96,7 @@ def call(side: Side, made: Call, watched: Watched, seed: int) -> Outcome:
     """Call a side with copies of the inputs, the random numbers seeded."""
     args, kwargs = snapshot((made.args, dict(made.kwargs)))
     try:
-        with torch.no_grad():
+        with torch.random.fork_rng(), torch.no_grad():
             torch.manual_seed(seed)
             returned = side(*args, **kwargs)
     except Exception as error:  # noqa: BLE001 - whatever a call raises is what is compared
