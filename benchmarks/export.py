@@ -1,6 +1,7 @@
 """Time and memory of `export`, side by side with the fewest conceivable steps and with `torch.export.export`.
 
     python benchmarks/export.py synthetic [--partitions 667] [--nodes 5]
+    python benchmarks/export.py scaling
     python benchmarks/export.py minilm
     python benchmarks/export.py memory
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import math
 import resource
 import statistics
 import sys
@@ -145,6 +147,26 @@ def run_synthetic(partitions: int, nodes: int, rounds: int) -> None:
     print(f"  retrace {retrace:8.3f} s  {retrace / export:5.1f} times the export")
 
 
+def run_scaling(rounds: int) -> None:
+    """Floor and export at growing sizes, with few and with many nodes a partition; the retrace where it ends soon."""
+    sizes = (225, 900, 3600, 14400)
+    print("nodes  a partition   floor s  export s  export/floor  retrace/export")
+    for nodes in (3, 100):
+        exports = {}
+        for size in sizes:
+            hybrid = build_hybrid(max(size * 3 // (nodes * 3 + 1), 1), nodes)
+            functions = [lambda h=hybrid: fewest_steps(h), lambda h=hybrid: intarsia.export(h)]
+            floor, exports[size] = measure(functions, rounds)
+            retrace = ""
+            if size <= 3600:
+                (seconds,) = measure([lambda h=hybrid: torch.export.export(h, (torch.randn(4, 16),))], 1)
+                retrace = f"{seconds / exports[size]:8.1f}"
+            ratio = exports[size] / floor
+            print(f"{size:5} {nodes:12} {floor:9.3f} {exports[size]:9.3f} {ratio:13.2f}  {retrace:>14}", flush=True)
+        power = math.log(exports[14400] / exports[900]) / math.log(16)
+        print(f"from 900 to 14400 nodes, time grows as nodes to the power {power:.2f}")
+
+
 def run_minilm(rounds: int) -> None:
     """Export and retrace of the demo's hybrid."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
@@ -190,7 +212,7 @@ def _peak_mb() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["synthetic", "minilm", "memory"])
+    parser.add_argument("what", choices=["synthetic", "scaling", "minilm", "memory"])
     parser.add_argument("--partitions", type=int, default=667)
     parser.add_argument("--nodes", type=int, default=5, help="operators in each partition")
     parser.add_argument("--rounds", type=int, default=5)
@@ -198,6 +220,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.what == "synthetic":
         run_synthetic(options.partitions, options.nodes, options.rounds)
+    elif options.what == "scaling":
+        run_scaling(options.rounds)
     elif options.what == "minilm":
         run_minilm(options.rounds)
     else:

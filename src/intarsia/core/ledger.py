@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 from intarsia.errors import ConventionError
 
@@ -13,8 +13,7 @@ Kind = Literal["node", "partition", "output", "state", "mutation", "engine", "us
 Fate = Literal["kept", "merged", "removed"]
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """What became of one thing of the hybrid.
 
     Attributes:
@@ -65,7 +64,7 @@ class Ledger:
 
     def to_json(self) -> list[dict[str, Any]]:
         """The entries as JSON values; `from_json` reads them back."""
-        return [asdict(entry) for entry in self.entries]
+        return [entry._asdict() for entry in self.entries]
 
     @classmethod
     def from_json(cls, values: Iterable[dict[str, Any]]) -> Ledger:

@@ -68,8 +68,14 @@ class Numbering:
         self._numbers: dict[Any, Number] = {}
         self.effects = Effects()
 
-    def number(self, *key: Any, origin: str, body: Any = None) -> Number:
-        """The number of the value that a key describes."""
+    def number(self, key: Any, origin: str, body: Any = None) -> Number:
+        """The number of the value that a key describes.
+
+        Args:
+            key: Hashable; what tells the value from all others.
+            origin: Name of the node that made it.
+            body: The module, when the value is a body of a higher-order operator.
+        """
         found = self._numbers.get(key)
         if found is None:
             found = self._numbers[key] = Number(origin, body)
@@ -129,16 +135,17 @@ class Reader:
         if node.op == "get_attr":
             call.values[node] = self.attribute(functools.reduce(getattr, str(node.target).split("."), call.owner))
             return
-        place = f"{call.place}/{node.name}" if call.place else node.name
-        if node.op == "call_module" or place in self._traced:
-            self._enter(call, node, place)
-        else:
-            call.values[node] = self._apply(call, node)
+        if node.op == "call_module" or self._traced:
+            place = f"{call.place}/{node.name}" if call.place else node.name
+            if node.op == "call_module" or place in self._traced:
+                self._enter(call, node, place)
+                return
+        call.values[node] = self._apply(call, node)
 
     def attribute(self, value: Any) -> Number:
         """The number of state, or of a body, which its identity decides."""
         body = value if isinstance(value, (torch.nn.Module, TreeSpec)) else None
-        return self._numbering.number("attribute", id(value), origin="state", body=body)
+        return self._numbering.number(("attribute", id(value)), "state", body)
 
     def _enter(self, call: _Call, node: Node, place: str) -> None:
         args: Any
@@ -158,27 +165,50 @@ class Reader:
         self._stack.append(_Call(owner, graph, _positional(graph, args, kwargs), place, node))
 
     def _apply(self, call: _Call, node: Node) -> Any:
+        values = call.values
         if node.target is operator.getitem:
-            return self._take(call.values[node.all_input_nodes[0]], node.args[1])
-        args, kwargs = map_arg((node.args, node.kwargs), lambda source: self._read_now(call.values[source]))
+            return self._take(values[node.all_input_nodes[0]], node.args[1])
         if node.name in self._copies:
-            return args[1]
+            return self._source(node, values)
         if node.target is _COPY and not self._writes_in_place:
-            destination = call.values[node.all_input_nodes[0]]
+            destination = values[node.all_input_nodes[0]]
             self.written.pop(destination, None)
-            self.written[destination] = args[1]
+            self.written[destination] = self._source(node, values)
             return destination
-        key = (node.target, key_of(args), key_of(kwargs), len(self.effects) if self._writes_in_place else None)
+        key = (node.target, self._key(node.args, values), self._key(node.kwargs, values), self._epoch())
         if self._has_effect(call, node):
-            made = self._numbering.number(*key, "effect", len(self.effects), origin=node.name)
+            made = self._numbering.number((*key, len(self.effects)), node.name)
             self.effects.append(made)
         else:
-            made = self._numbering.number(*key, origin=node.name)
+            made = self._numbering.number(key, node.name)
         results = node.meta.get("val")
         if isinstance(results, (tuple, list)):
             made.length = made.length or len(results)
             made.results = schema_of(node.target).results
         return made
+
+    def _epoch(self) -> int:
+        """After how many effects a value is made; only where the graph writes in place may that change the value."""
+        return len(self.effects) if self._writes_in_place else 0
+
+    def _source(self, copy: Node, values: dict[Node, Any]) -> Any:
+        """What a `copy` or `copy_` copies."""
+        source = copy.args[1] if len(copy.args) > 1 else copy.kwargs["src"]
+        return self._expand(values[source]) if isinstance(source, Node) else source
+
+    def _key(self, argument: Any, values: dict[Node, Any]) -> Any:
+        """An argument as a key: nodes by what they hold now, containers by their elements, constants by type too."""
+        value = values[argument] if isinstance(argument, Node) else argument
+        if isinstance(value, Number):
+            held = self._expand(value)
+            return held if isinstance(held, Number) else tuple(held)
+        if isinstance(value, (tuple, list)):
+            return tuple([self._key(item, values) for item in value])
+        if isinstance(value, dict):
+            return tuple([(name, self._key(item, values)) for name, item in value.items()])
+        if isinstance(value, slice):
+            return ("slice", *(self._key(end, values) for end in (value.start, value.stop, value.step)))
+        return key_of(value)
 
     def _has_effect(self, call: _Call, node: Node) -> bool:
         if isinstance(node.target, OpOverload):
@@ -192,10 +222,7 @@ class Reader:
         if isinstance(key, slice):
             return [self._take(value, position) for position in range(value.length)[key]]
         position = key % value.length if value.length else key
-        return self._numbering.number("element", value, position, origin=f"{value.origin}[{key}]")
-
-    def _read_now(self, value: Any) -> Any:
-        return self._expand(value) if isinstance(value, Number) else pytree.tree_map_only(Number, self._expand, value)
+        return self._numbering.number(("element", value, position), value.origin)
 
     def _current(self, number: Number) -> Any:
         return self.written.get(number, number)

@@ -63,10 +63,10 @@ def _program_inputs(program: ExportedProgram, numbering: Numbering) -> tuple[dic
     for spec in program.graph_signature.input_specs:
         name = spec.arg.name
         if spec.kind is InputKind.USER_INPUT:
-            inputs[name] = numbering.number("input", len(inputs), origin=name)
+            inputs[name] = numbering.number(("input", len(inputs)), name)
             continue
         held = program.state_dict.get(spec.target, program.constants.get(spec.target))
-        state[name] = numbering.number("attribute", id(held), origin="state")
+        state[name] = numbering.number(("attribute", id(held)), "state")
     return inputs, state
 
 

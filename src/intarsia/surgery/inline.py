@@ -203,12 +203,14 @@ class Inliner:
             self._account.note("output", f"{place}[{index}]", "merged", image, reason)
 
     def _call(self, frame: _Frame, node: Node) -> None:
-        args, kwargs = frame.arguments(node)
-        if node.target is operator.getitem and is_container(args[0]):
-            frame.values[node] = self._take(frame, node, args[0], args[1])
-            return
-        if node.target is not operator.getitem:
-            args, kwargs = map_arg((args, kwargs), self._expand)
+        values = frame.values
+        if node.target is operator.getitem:
+            args, kwargs = frame.arguments(node)
+            if is_container(args[0]):
+                values[node] = self._take(frame, node, args[0], args[1])
+                return
+        else:
+            args, kwargs = map_arg((node.args, node.kwargs), lambda source: self._expand(values[source]))
         if node.op == "call_function" and is_exportable(node.target, args, kwargs):
             frame.values[node] = self._emit(frame, node, args, kwargs)
         else:
@@ -250,9 +252,9 @@ class Inliner:
         self._account.note("node", subject, "kept", taken)
         return taken
 
-    def _expand(self, returned: Node) -> Value:
+    def _expand(self, returned: Value) -> Value:
         """What an operator of several results returns, as a container of its elements, if it is that."""
-        described = returned.meta.get("val")
+        described = returned.meta.get("val") if isinstance(returned, Node) else None
         if not isinstance(described, (tuple, list)):
             return returned
         elements = [self._element(returned.name, returned, position, {}) for position in range(len(described))]

@@ -189,6 +189,8 @@ def ranges_of(
         metadata: Its shape environment knows the rest.
     """
     told = {**(meant or {}), **stated}
+    if not told and not metadata.shape_env.var_to_range:
+        return {}
     sizes = _sizes(descriptions)
     symbols = dict.fromkeys(symbol for size in sizes for symbol in sorted(size.free_symbols, key=str))
     check_limit("the hybrid's sizes", len(symbols), limits.MAX_SYMBOLS, "symbols")
