@@ -140,9 +140,9 @@ class _Reader(Reader):
     def _read_body(self, body: GraphModule) -> Number:
         inner = _Reader(self._shared, self._renaming, writes_in_place=True)
         placeholders = body.graph.find_nodes(op="placeholder", sort=True)
-        given = {n: self._shared.number("operand", i, origin=n.name) for i, n in enumerate(placeholders)}
+        given = {n: self._shared.number(("operand", i), n.name) for i, n in enumerate(placeholders)}
         returned = inner.read(body, body.graph, given)
-        return self._shared.number("body", key_of(returned), tuple(inner.effects), origin="body", body=body)
+        return self._shared.number(("body", key_of(returned), tuple(inner.effects)), "body", body)
 
     def _apply(self, call: Any, node: Node) -> Any:
         made = super()._apply(call, node)
@@ -152,7 +152,7 @@ class _Reader(Reader):
         if not isinstance(value, torch.SymInt) or not isinstance(made, Number):
             return made
         size = self._renaming.of(value.node.expr)
-        return made if size is None else self._shared.number("size", size, origin=node.name)
+        return made if size is None else self._shared.number(("size", size), node.name)
 
     def _read_copy(self, source: Any, node: Node, made: Any) -> Any:
         if is_like(node.args[1].meta["val"], node.meta["val"]):  # type: ignore[union-attr]
@@ -174,11 +174,11 @@ def _input_numbers(program: ExportedProgram, numbering: Numbering) -> dict[str, 
         name = spec.arg.name
         if spec.kind in _STATE:
             value = program.state_dict.get(str(spec.target), program.constants.get(str(spec.target)))
-            numbers[name] = numbering.number("state", state_key(value), origin=str(spec.target))
+            numbers[name] = numbering.number(("state", state_key(value)), str(spec.target))
         elif spec.kind is InputKind.USER_INPUT:
-            numbers[name] = numbering.number("input", next(paths), origin=name)
+            numbers[name] = numbering.number(("input", next(paths)), name)
         else:
-            numbers[name] = numbering.number("token", name, origin=name)
+            numbers[name] = numbering.number(("token", name), name)
     return numbers
 
 

@@ -67,7 +67,7 @@ def compare_leaf(name: str, found: Any, expected: Any) -> Leaf:
     allowed = tolerance_of(found.dtype)
     within = equal
     if allowed is not EXACT:
-        within = equal | (error <= allowed.absolute + allowed.relative * scale) & error.isfinite()
+        within = equal | (error <= allowed.absolute + allowed.relative * scale)
     largest, height = float(error.max()), float(scale.max())
     relative = largest / height if height else (math.inf if largest else 0.0)
     return _leaf(name, found, largest, relative, ok=bool(within.all()))

@@ -9,7 +9,7 @@ from intarsia._torch import is_training, run_decompositions
 from intarsia.core.reading import Numbering
 from intarsia.verification.graphs import difference, is_like, read_program, signature_difference
 from intarsia.verification.result import Check
-from intarsia.verification.sides import first_line
+from intarsia.verification.sides import fault_text
 from intarsia.verification.symbols import ranges_difference
 
 NAMES = ("graph", "signature", "structure", "ranges")
@@ -43,6 +43,8 @@ def _compare_graphs(found: ExportedProgram, retraced: ExportedProgram) -> tuple[
     numbering = Numbering()
     readings = read_program(one, numbering), read_program(other, numbering)
     texts = difference(*readings), signature_difference(*readings)
+    if note and any(texts):
+        return Check("graph", None, where), Check("signature", None, where)
     graph, signature = (Check(name, not text, text or note) for name, text in zip(NAMES, texts, strict=False))
     return graph, signature
 
@@ -67,7 +69,7 @@ def _decompose(program: ExportedProgram) -> tuple[ExportedProgram | None, str]:
     try:
         return run_decompositions(program), ""
     except Exception as error:  # noqa: BLE001 - torch refuses in many ways, and each is told
-        return None, first_line(error)
+        return None, fault_text(error)
 
 
 def _has_converting_write(program: ExportedProgram) -> bool:

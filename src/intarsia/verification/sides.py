@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch.export import ExportedProgram
 
+from intarsia.errors import first_line
 from intarsia.verification.bits import difference, leaves_of, snapshot
 from intarsia.verification.drawing import Call
 from intarsia.verification.graphs import state_key
@@ -76,7 +77,7 @@ class Outcome:
     @property
     def fault(self) -> str:
         """What the call raised, in one line, or no text."""
-        return "" if self.error is None else first_line(self.error)
+        return "" if self.error is None else fault_text(self.error)
 
 
 @dataclass(frozen=True)
@@ -119,9 +120,9 @@ def outcome_difference(part: str, found: Outcome, expected: Outcome) -> str:
     return ""
 
 
-def first_line(error: Exception) -> str:
+def fault_text(error: Exception) -> str:
     """Type of an error, and the first line of its message."""
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def _is_own(original: torch.Tensor, sides: Sequence[Side]) -> bool:

@@ -65,7 +65,7 @@ def ranges_difference(found: ExportedProgram, expected: ExportedProgram) -> str:
     renamed = [_renamed_ranges(program) for program in (found, expected)]
     for size in {**renamed[0], **renamed[1]}:
         one, other = (_text(ranges.get(size)) for ranges in renamed)
-        if False and (size.is_Symbol or all(size in ranges for ranges in renamed)):
+        if one != other and (size.is_Symbol or all(size in ranges for ranges in renamed)):
             return f"{size} is {one}, and {other} in the retraced program"
     return ""
 

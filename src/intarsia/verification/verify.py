@@ -18,7 +18,7 @@ from intarsia.verification.graphs import state_key
 from intarsia.verification.parity import compare_programs, excuse, no_comparison
 from intarsia.verification.record import Model, Record
 from intarsia.verification.result import Verification
-from intarsia.verification.sides import ProgramSide, Runnable, Watched, first_line
+from intarsia.verification.sides import ProgramSide, Runnable, Watched, fault_text
 from intarsia.verification.sizes import corners
 
 CALLS = 3
@@ -132,7 +132,7 @@ def _module_of(program: ExportedProgram) -> GraphModule:
     except Exception as error:
         raise ConventionError(
             "the exported program",
-            found=f"a refusal of its module() ({first_line(error)})",
+            found=f"a refusal of its module() ({fault_text(error)})",
             expected="a program that torch can make a module of",
             fix="Rename what the message names, and export again.",
         ) from error
