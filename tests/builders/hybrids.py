@@ -90,7 +90,7 @@ def wrap(part: GraphModule, arity: int = 1, **attributes: Any) -> GraphModule:
 
 
 def chain(*parts: GraphModule) -> GraphModule:
-    """A hybrid that hands one tensor through partitions `part_0`, `part_1`, ... and returns what the last one returns."""
+    """A hybrid that hands one tensor through partitions `part_0`, `part_1`, ... and returns what the last returns."""
 
     def fill(g: Draft) -> Any:
         value = g.placeholder("x")

@@ -1,4 +1,4 @@
-"""One check for every hybrid: the exported program is the eager hybrid, to the bit, in memory, decomposed and from a file."""
+"""One check for every hybrid: the program is the eager hybrid, to the bit, in memory, decomposed and from a file."""
 
 from __future__ import annotations
 
@@ -16,11 +16,6 @@ from torch.utils import _pytree as pytree
 from intarsia.surgery import export
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
-FORMS: dict[str, Callable[[ExportedProgram], ExportedProgram]] = {
-    "memory": lambda program: program,
-    "file": lambda program: through_file(program),
-    "decomposed": lambda program: program.run_decompositions({}),
-}
 
 
 def call(*args: Any, **kwargs: Any) -> Call:
@@ -35,6 +30,13 @@ def through_file(program: ExportedProgram) -> ExportedProgram:
         torch.export.save(program, file)
     file.seek(0)
     return torch.export.load(file)
+
+
+FORMS: dict[str, Callable[[ExportedProgram], ExportedProgram]] = {
+    "memory": lambda program: program,
+    "file": through_file,
+    "decomposed": lambda program: program.run_decompositions({}),
+}
 
 
 def copied(structure: Any) -> Any:
@@ -65,7 +67,8 @@ def assert_same(found: Any, expected: Any, where: str) -> None:
     """The same types all the way down, and the same bits."""
     assert type(found) is type(expected), f"{where}: {type(found)} instead of {type(expected)}"
     if isinstance(expected, torch.Tensor):
-        assert found.dtype == expected.dtype and found.shape == expected.shape, f"{where}: {found} for {expected}"
+        kinds = (found.dtype, found.shape), (expected.dtype, expected.shape)
+        assert kinds[0] == kinds[1], f"{where}: {kinds[0]} instead of {kinds[1]}"
         assert _bits(found) == _bits(expected), f"{where}: {found} instead of {expected}"
     elif isinstance(expected, dict):
         assert list(found) == list(expected), f"{where}: keys {list(found)} instead of {list(expected)}"
@@ -105,7 +108,7 @@ def expect(reference: GraphModule, calls: Sequence[Call]) -> Expected:
 
 
 def plain(structure: Any) -> Any:
-    """What an eager graph returns, with plain containers in place of fx's immutable ones, which it holds by accident."""
+    """What an eager graph returns, with plain containers in place of fx's immutable ones, held by accident."""
     from torch.fx.immutable_collections import immutable_dict, immutable_list
 
     if type(structure) in (list, immutable_list):
@@ -168,18 +171,18 @@ def check(
         forms: What is done with the program before it is called, by its name in `FORMS`.
 
     Returns:
-        A fresh program of a fresh hybrid.
+        The program that was checked in the first form.
     """
     wanted = expect(build(), calls)
     args, kwargs = examples or (None, None)
+    programs = []
     for form in forms:
         subject = build()
         before = printed(subject)
-        program = export(subject, copied(args), copied(kwargs), dynamic_shapes=dynamic_shapes)
+        programs.append(export(subject, copied(args), copied(kwargs), dynamic_shapes=dynamic_shapes))
         assert printed(subject) == before, "the export changed the hybrid"
-        names = state_names(program, subject)
-        assert_follows(FORMS[form](program), names, calls, wanted)
-    return export(build(), copied(args), copied(kwargs), dynamic_shapes=dynamic_shapes)
+        assert_follows(FORMS[form](programs[-1]), state_names(programs[-1], subject), calls, wanted)
+    return programs[0]
 
 
 def operators(program: ExportedProgram) -> list[Any]:

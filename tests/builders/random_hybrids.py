@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from builders.hybrids import Buffer, aten, describe, hybrid, parameter, tensor
 from hypothesis import strategies as st
 from torch.fx import GraphModule
+
+from builders.hybrids import Buffer, aten, describe, hybrid, parameter, tensor
 
 NAMES = ["x", "w", "add", "getitem", "part", "mul", "output", "p_w", "b_w", "add_1", "s0"]
 """Names that partitions, inputs and state share on purpose."""
@@ -287,9 +288,7 @@ class _Builder:
             return {f"k{index}": leaf for index, leaf in enumerate(leaves)}
         return [leaves[0], {"rest": tuple(leaves[1:])}] if kind == 2 else leaves[0]
 
-    def _call(
-        self, g: Any, block: _Block, get: Any, attributes: dict[str, Any], wanted: list[int]
-    ) -> dict[int, Any]:
+    def _call(self, g: Any, block: _Block, get: Any, attributes: dict[str, Any], wanted: list[int]) -> dict[int, Any]:
         """Call the partition of a block; gives the values that it returns, those that are `wanted` among them."""
         made = range(self.first + block.start, self.first + block.end)
         needed = {o for step in self.plan.steps[block.start : block.end] for o in step.operands if o not in made}

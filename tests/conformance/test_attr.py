@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch.fx import GraphModule
+
 from builders.hybrids import (
     CUTS,
     Buffer,
@@ -22,8 +24,6 @@ from builders.hybrids import (
     tensor,
 )
 from builders.laws import call, check, targets, through_file
-from torch.fx import GraphModule
-
 from intarsia.errors import StateError
 from intarsia.surgery import export
 
@@ -68,9 +68,11 @@ def test_equal_names_stay_two_tensors(first: str, second: str) -> None:
     names = [*program.state_dict, *program.constants]
     assert sorted(names) == ["part_1.w", "w"]
     kinds = {spec.target: spec.kind.name for spec in program.graph_signature.input_specs if spec.target}
-    assert kinds == {"w": first.split(",")[0], "part_1.w": second.split(",")[0]}
+    assert kinds == {"w": first.split(",", maxsplit=1)[0], "part_1.w": second.split(",", maxsplit=1)[0]}
     flags = {s.target: s.persistent for s in program.graph_signature.input_specs if s.kind.name == "BUFFER"}
-    assert all(flags[name] is ("not" not in kind) for name, kind in (("w", first), ("part_1.w", second)) if name in flags)
+    assert all(
+        flags[name] is ("not" not in kind) for name, kind in (("w", first), ("part_1.w", second)) if name in flags
+    )
 
 
 def test_the_root_is_the_first_to_choose_names() -> None:
@@ -152,7 +154,7 @@ def test_state_at_the_root_is_passed_as_an_argument(kind: str) -> None:
 
 NAMES = [
     ["a.b", "a_b", "a.b_", "a.b_1"],
-    ["None_", "type", "print", "int"],
+    ["None_", "len", "print", "int"],
     ["x", "args", "kwargs", "forward_1"],
     ["größe", "ключ", "重み"],
     ["w", "p_w", "b_w", "c_w", "W"],
@@ -187,6 +189,19 @@ def test_a_name_that_is_a_prefix_of_another() -> None:
     names = {*program.state_dict, *program.constants}
     assert len(names) == 4
     assert not any(other.startswith(f"{name}.") for name in names for other in names)
+
+
+def test_a_state_has_the_name_of_another_partition() -> None:
+    def build() -> GraphModule:
+        def top(g: Draft) -> Any:
+            return g.part("b", g.part("a", g.placeholder("x")))
+
+        parts = {"a": scale(b=parameter(tensor(5, 4)), w=Buffer(tensor(6, 4))), "b": scale(w=Buffer(tensor(7, 4)))}
+        return hybrid(top, parts)
+
+    names = {*check(described(build), CALLS).state_dict}
+    assert len(names) == 3
+    assert {"b", "w"} <= names
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from builders.hybrids import Draft, aten, captured, describe, fuse, give_convention, hybrid, parameter, strip, tensor
-from builders.laws import call, check, operators
 from torch.fx import Graph, GraphModule
 
+from builders.hybrids import Draft, aten, captured, describe, fuse, give_convention, hybrid, parameter, strip, tensor
+from builders.laws import call, check, operators
 from intarsia.surgery import export
 
 X, Y = tensor(1, 2, 3), tensor(2, 2, 3)
@@ -73,12 +73,14 @@ def test_a_hybrid_of_a_hybrid() -> None:
             return {"a": (x * self.w).exp(), "b": y - x.sin()}
 
     first = export(fuse(captured(Model(), (X, Y)), lambda index: index // 2))
-    again = check(lambda: fuse(export(fuse(captured(Model(), (X, Y)), lambda i: i // 2)).module(), lambda i: i // 3), CALLS)
+    again = check(
+        lambda: fuse(export(fuse(captured(Model(), (X, Y)), lambda i: i // 2)).module(), lambda i: i // 3), CALLS
+    )
     assert sorted(map(str, operators(first))) == sorted(map(str, operators(again)))
 
 
 def test_a_plain_graph_without_a_graph_module_is_refused() -> None:
     from intarsia.errors import HybridError
 
-    with pytest.raises(HybridError, match="argument 'hybrid'.*a Graph"):
+    with pytest.raises(HybridError, match=r"argument 'hybrid'.*a Graph"):
         export(Graph())  # type: ignore[arg-type]

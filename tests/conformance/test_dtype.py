@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch.fx import GraphModule
+
 from builders.hybrids import Buffer, Draft, aten, chain, describe, hybrid, parameter, tensor
 from builders.laws import call, check
-from torch.fx import GraphModule
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128]
 WHOLE = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool]
@@ -64,7 +65,9 @@ def test_an_odd_shape(shape: tuple[int, ...], written: bool) -> None:
 
 def test_a_frozen_integer_parameter_beside_a_trained_one() -> None:
     def fill(g: Draft) -> Any:
-        scaled = g.op(aten.mul.Tensor, g.op(aten._to_copy.default, g.get_attr("w8"), dtype=torch.float32), g.get_attr("scale"))
+        scaled = g.op(
+            aten.mul.Tensor, g.op(aten._to_copy.default, g.get_attr("w8"), dtype=torch.float32), g.get_attr("scale")
+        )
         return g.op(aten.add.Tensor, g.op(aten.mm.default, g.placeholder("a"), scaled), g.get_attr("bias"))
 
     state = {
@@ -89,7 +92,9 @@ def test_a_frozen_integer_parameter_beside_a_trained_one() -> None:
 def test_inputs_and_state_that_are_not_contiguous(view: Any) -> None:
     def fill(g: Draft) -> Any:
         a = g.placeholder("a")
-        return g.op(aten.mul.Tensor, a, g.get_attr("w")), g.op(aten.sum.dim_IntList, g.op(aten.reshape.default, a, [-1, 1]), [1])
+        return g.op(aten.mul.Tensor, a, g.get_attr("w")), g.op(
+            aten.sum.dim_IntList, g.op(aten.reshape.default, a, [-1, 1]), [1]
+        )
 
     x = view(tensor(1, 4, 4))
 

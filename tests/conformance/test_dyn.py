@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from builders.hybrids import CUTS, Draft, aten, captured, describe, fuse, hybrid, parameter, split, tensor
-from builders.laws import FORMS, call, check, targets, through_file
 from torch.export import Dim, ExportedProgram
 from torch.fx import GraphModule
 
+from builders.hybrids import CUTS, Draft, aten, captured, describe, fuse, hybrid, parameter, split, tensor
+from builders.laws import FORMS, call, check, targets, through_file
 from intarsia.errors import ConventionError
 from intarsia.surgery import export
 
@@ -59,7 +59,7 @@ def test_a_size_crosses_partitions(cut: str) -> None:
 
     program = check(build, [call(tensor(n, n, 4)) for n in (3, 2, 9, 5)])
     assert ranges(program) == [(2, 9)]
-    with pytest.raises(Exception, match="(?i)guard|9"):
+    with pytest.raises(Exception, match=r"(?i)guard|9"):
         program.module()(tensor(1, 10, 4))
 
 
@@ -91,7 +91,7 @@ def test_a_derived_size() -> None:
             lambda cut=cut: cut(captured(Derived(), examples, dynamic_shapes=shapes), lambda index: index // 2), calls
         )
         assert ranges(program) == [(3, 20)]
-        with pytest.raises(Exception, match="(?i)guard|expected|size"):
+        with pytest.raises(Exception, match=r"(?i)guard|expected|size"):
             program.module()(tensor(1, 4), tensor(2, 6), tensor(3, 8))
 
 
@@ -103,7 +103,7 @@ def test_a_shared_size_is_also_an_output(cut: str) -> None:
     calls = [call(tensor(1, n, 2), tensor(2, n, 5)) for n in (4, 6, 3)]
     program = check(lambda: CUTS[cut](captured(Shared(), examples, dynamic_shapes=shapes)), calls)
     assert ranges(program) == [(3, 6)]
-    with pytest.raises(Exception, match="(?i)guard|expected|size"):
+    with pytest.raises(Exception, match=r"(?i)guard|expected|size"):
         program.module()(tensor(1, 4, 2), tensor(2, 5, 5))
 
 
@@ -152,7 +152,7 @@ def test_a_size_read_from_a_tensor(cut: str) -> None:
     calls = [call(torch.tensor(n), tensor(1, 6)) for n in (3, 0, 5)]
     program = check(lambda: CUTS[cut](captured(Item(), (torch.tensor(3), tensor(1, 6)))), calls)
     assert ranges(program) == [(0, 5)]
-    with pytest.raises(RuntimeError, match="(?i)assert|expected|range|<= 5"):
+    with pytest.raises(RuntimeError, match=r"(?i)assert|expected|range|<= 5"):
         program.module()(torch.tensor(6), tensor(1, 6))
 
 
@@ -179,7 +179,9 @@ def scaled(g: Draft) -> Any:
 def by_hand(inputs: str = "x") -> GraphModule:
     def top(g: Draft) -> Any:
         results = [g.part("part", node) for node in g.inputs(inputs)]
-        return tuple(g.op(aten.mul.Tensor, g.item(r, 0), g.op(aten.unsqueeze.default, g.item(r, 1), 1)) for r in results)
+        return tuple(
+            g.op(aten.mul.Tensor, g.item(r, 0), g.op(aten.unsqueeze.default, g.item(r, 1), 1)) for r in results
+        )
 
     return hybrid(top, {"part": hybrid(scaled, {"w": parameter(tensor(5, 4, 4))})})
 
@@ -214,7 +216,7 @@ def test_ranges_of_a_graph_that_knows_no_symbol(shapes: Any, expected: Any, desc
     )
     assert ranges(program) == expected
     if expected[0][1]:
-        with pytest.raises(Exception, match="(?i)guard|expected|range|<="):
+        with pytest.raises(Exception, match=r"(?i)guard|expected|range|<="):
             program.module()(tensor(1, expected[0][1] + 1, 4))
 
 
@@ -234,7 +236,7 @@ def test_symbols_of_the_metadata_need_no_examples() -> None:
     calls = [call(tensor(1, n, 4), tensor(2, n, 4), tensor(3, m, 4)) for n, m in ((3, 6), (5, 2))]
     program = check(build, calls)
     assert len(program.range_constraints) == 2
-    with pytest.raises(Exception, match="(?i)guard|expected"):
+    with pytest.raises(Exception, match=r"(?i)guard|expected"):
         program.module()(tensor(1, 3, 4), tensor(2, 4, 4), tensor(3, 6, 4))
 
 
@@ -259,7 +261,8 @@ def test_a_size_is_an_input() -> None:
     calls = [call(tensor(1, 4), n) for n in (3, 5, 2)]
     for cut in (split, fuse):
         program = check(
-            lambda cut=cut: cut(captured(Repeating(), calls[0][0], dynamic_shapes=shapes), lambda index: index // 2), calls
+            lambda cut=cut: cut(captured(Repeating(), calls[0][0], dynamic_shapes=shapes), lambda index: index // 2),
+            calls,
         )
         assert targets(program, "USER_INPUT")[:2] == [None, None]
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch.fx import GraphModule
+
 from builders.hybrids import (
     CUTS,
     Buffer,
@@ -22,8 +24,6 @@ from builders.hybrids import (
     wrap,
 )
 from builders.laws import call, check, targets
-from torch.fx import GraphModule
-
 from intarsia.errors import ConventionError
 from intarsia.surgery import export
 
@@ -108,12 +108,12 @@ class Nested(torch.nn.Module):
         return total if other is None else total * other
 
 
-def test_every_kind_of_argument() -> None:
+@pytest.mark.parametrize("cut", [split, fuse])
+def test_every_kind_of_argument(cut: Any) -> None:
     inputs = call({"a": [X, Y]}, Y, Z, (X, Z), key={"deep": [X], "unused": Y}, last=Z)
     twice = call({"a": [Z, Y]}, X, Y, (X, X), last=X, key={"deep": [Y], "unused": Y})
-    for cut in (split, fuse):
-        program = check(lambda: cut(captured(Nested(), *inputs), lambda index: index // 2), [inputs, twice])
-        assert len(targets(program, "USER_INPUT")) == 9
+    program = check(lambda: cut(captured(Nested(), *inputs), lambda index: index // 2), [inputs, twice])
+    assert len(targets(program, "USER_INPUT")) == 9
 
 
 @pytest.mark.parametrize("cut", CUTS)
@@ -130,19 +130,21 @@ def test_an_optional_input_is_given_or_none(cut: str, inputs: Any) -> None:
 
 
 class Numbers(torch.nn.Module):
-    def forward(self, x: torch.Tensor, power: int, scale: float, flip: bool, name: str, nothing: None) -> Any:
+    def forward(self, x: torch.Tensor, power: int, scale: float, flip: bool, name: str, nothing: None) -> Any:  # noqa: PLR0917
         result = x**power * scale
         return (-result if flip else result), power
 
 
 def test_numbers_among_the_inputs() -> None:
     inputs = call(X, 3, 0.5, True, "text", None)
-    program = check(lambda: fuse(captured(Numbers(), inputs[0]), lambda index: index // 2), [inputs, call(Y, *inputs[0][1:])])
+    program = check(
+        lambda: fuse(captured(Numbers(), inputs[0]), lambda index: index // 2), [inputs, call(Y, *inputs[0][1:])]
+    )
     module = program.module()
     for position, other in [(1, 4), (2, 0.25), (3, False), (4, "other")]:
         wrong = [*inputs[0]]
         wrong[position] = other
-        with pytest.raises(Exception, match="(?i)guard|expected|specialized"):
+        with pytest.raises(Exception, match=r"(?i)guard|expected|specialized"):
             module(*wrong)
 
 
@@ -227,7 +229,7 @@ def test_examples_that_disagree_with_the_metadata_are_refused(wrong: Any) -> Non
 
 
 def test_neither_metadata_nor_examples_is_refused_by_name() -> None:
-    with pytest.raises(ConventionError, match="input 'x'.*without metadata and no example"):
+    with pytest.raises(ConventionError, match=r"input 'x'.*without metadata and no example"):
         export(three())
 
 

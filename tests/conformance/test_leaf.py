@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from builders.hybrids import Draft, aten, chain, describe, hybrid, parameter, tensor
-from builders.laws import call, check
 from torch.fx import GraphModule, symbolic_trace
 from torch.nn import functional
 
+from builders.hybrids import Draft, aten, chain, describe, hybrid, parameter, tensor
+from builders.laws import call, check
 from intarsia.errors import HybridError
 from intarsia.surgery import export
 
@@ -35,7 +35,7 @@ MODULES: dict[str, Callable[[], torch.nn.Module]] = {
     "dropout": lambda: torch.nn.Dropout(0.5),
     "nested": lambda: torch.nn.Sequential(torch.nn.Sequential(torch.nn.Linear(4, 4)), torch.nn.ReLU(inplace=True)),
     "flatten": lambda: torch.nn.Unflatten(1, (2, 2)),
-    "identity": lambda: torch.nn.Identity(),
+    "identity": torch.nn.Identity,
 }
 
 
@@ -150,10 +150,12 @@ def test_a_script_module_is_refused_by_name() -> None:
             return x * 2
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # torch gives TorchScript up; people still have such modules
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # torch gives TorchScript up; people still have such modules
         traced = torch.jit.trace(Scaling(), X)
     module = hybrid(lambda g: g.part("engine", g.placeholder("x")), {"engine": traced})
-    with pytest.raises(HybridError, match="partition 'engine'.*TopLevelTracedModule.*no graph"):
+    with pytest.raises(HybridError, match=r"partition 'engine'.*TopLevelTracedModule.*no graph"):
         export(module, (X,))
 
 
@@ -163,7 +165,7 @@ def test_a_module_that_cannot_be_traced_is_refused_by_name() -> None:
             return x if x.sum() > 0 else -x
 
     module = hybrid(lambda g: g.part("engine", g.placeholder("x")), {"engine": Deciding()})
-    with pytest.raises(HybridError, match="partition 'engine'.*Deciding.*symbolic tracing refuses"):
+    with pytest.raises(HybridError, match=r"partition 'engine'.*Deciding.*symbolic tracing refuses"):
         export(module, (X,))
 
 

@@ -388,6 +388,23 @@ def test_one_value_is_written_to_two_buffers() -> None:
     check(build, CALLS)
 
 
+@pytest.mark.parametrize("inputs_too", [False, True])
+def test_one_value_is_written_twice_and_not_returned(inputs_too: bool) -> None:
+    def both(g: Draft) -> Any:
+        a, one, two = g.placeholder("a"), g.get_attr("one"), g.get_attr("two")
+        g.op(aten.copy_.default, one, g.op(aten.exp.default, a))
+        g.op(aten.copy_.default, two, one)
+        if inputs_too:
+            g.op(aten.copy_.default, a, two)
+        return g.op(aten.neg.default, g.get_attr("three"))
+
+    def build() -> GraphModule:
+        held = {name: Buffer(tensor(5 + index, 2, 3)) for index, name in enumerate(("one", "two", "three"))}
+        return describe(chain(hybrid(both, held)), (X,))
+
+    check(build, CALLS)
+
+
 def test_a_buffer_takes_a_view_of_another() -> None:
     def rotate(g: Draft) -> Any:
         a, one, two = g.placeholder("a"), g.get_attr("one"), g.get_attr("two")

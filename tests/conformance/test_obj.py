@@ -6,9 +6,10 @@ import warnings
 from typing import Any
 
 import torch
+from torch.fx import GraphModule
+
 from builders.hybrids import Draft, aten, chain, hybrid, parameter, tensor
 from builders.laws import call, check, targets
-from torch.fx import GraphModule
 
 X, Y = tensor(1, 2, 4), tensor(2, 2, 4)
 

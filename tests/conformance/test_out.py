@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from torch.fx import GraphModule
+
 from builders.hybrids import Draft, aten, describe, give_convention, hybrid, parameter, tensor
 from builders.laws import FORMS, call, check, operators
-from torch.fx import GraphModule
 
 X, Y = tensor(1, 2, 3), tensor(2, 2, 3)
 CALLS = [call(X), call(Y)]
@@ -179,7 +180,11 @@ def test_a_list_of_an_operator_is_used_whole() -> None:
     law(part, lambda g, p, x: g.op(aten.cat.default, g.item(p, slice(0, 1))))
 
 
-@pytest.mark.parametrize("operator", [lambda g, a: g.op(aten.split.Tensor, a, 1), lambda g, a: g.op(aten.topk.default, a, 2)], ids=["split", "topk"])
+@pytest.mark.parametrize(
+    "operator",
+    [lambda g, a: g.op(aten.split.Tensor, a, 1), lambda g, a: g.op(aten.topk.default, a, 2)],
+    ids=["split", "topk"],
+)
 def test_a_result_of_an_operator_is_returned_whole(operator: Any) -> None:
     def part(g: Draft) -> Any:
         return operator(g, g.placeholder("a"))

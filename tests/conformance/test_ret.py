@@ -9,6 +9,10 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from torch.fx import GraphModule
+from torch.utils import _pytree as pytree
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
 from builders.hybrids import (
     CUTS,
     Buffer,
@@ -24,9 +28,6 @@ from builders.hybrids import (
     tensor,
 )
 from builders.laws import FORMS, call, check
-from torch.fx import GraphModule
-from torch.utils import _pytree as pytree
-from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 X, Y = tensor(1, 2, 4), tensor(2, 2, 4)
 CALLS = [call(X), call(Y)]

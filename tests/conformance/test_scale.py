@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from builders.hybrids import Draft, aten, chain, describe, hybrid, parameter, tensor
-from builders.laws import call, check, copied, operators
 from torch.fx import GraphModule
 
+from builders.hybrids import Draft, aten, chain, describe, hybrid, parameter, tensor
+from builders.laws import call, check, copied, operators
 from intarsia.surgery import export, ledger
 
 X = tensor(1, 2, 3)

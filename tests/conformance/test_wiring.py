@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch.fx import GraphModule
+
 from builders.hybrids import (
     CUTS,
     Buffer,
@@ -23,8 +25,6 @@ from builders.hybrids import (
     wrap,
 )
 from builders.laws import call, check, targets
-from torch.fx import GraphModule
-
 from intarsia.errors import HybridError
 from intarsia.surgery import export
 
@@ -190,7 +190,10 @@ def test_a_partition_with_its_own_convention_takes_nested_values() -> None:
         return g.op(aten.add.Tensor, a, b), g.op(aten.mul.Tensor, c, scale), a
 
     part = give_convention(
-        hybrid(fill), ["pair", "more", "scale"], (((0, 1), {"k": 2}), {"scale": 3}), {"sum": 0, "rest": [1, {"first": 2}]}
+        hybrid(fill),
+        ["pair", "more", "scale"],
+        (((0, 1), {"k": 2}), {"scale": 3}),
+        {"sum": 0, "rest": [1, {"first": 2}]},
     )
 
     def build() -> GraphModule:
@@ -275,7 +278,7 @@ def test_an_element_that_a_partition_does_not_return_is_refused() -> None:
         a = g.placeholder("a")
         return a, g.op(aten.neg.default, a)
 
-    with pytest.raises(HybridError, match="node 'getitem'.*element 2.*one of the 2"):
+    with pytest.raises(HybridError, match=r"node 'getitem'.*element 2.*one of the 2"):
         export(hybrid(fill, {"inner": hybrid(two)}), (X,))
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from builders.hybrids import Buffer, Draft, aten, describe, hybrid, parameter, tensor
 from torch.fx import Graph, GraphModule, Node
 
+from builders.hybrids import Buffer, Draft, aten, describe, hybrid, parameter, tensor
 from intarsia.errors import ConservationError, ConventionError
 from intarsia.surgery import assemble as assembling
 from intarsia.surgery import export, inline, ledger, lift, mutations, state

@@ -94,28 +94,41 @@ class MutationFinder:
             if destination is None:
                 continue
             (value,) = arguments_at(node, (1,))
-            if value not in copies and not _is_fresh(value, destination, aliases):
-                value = self._insert_copy(node, destination)
+            owned = value not in copies and aliases.of(value)
+            if owned or not same_shape(value.meta["val"], destination.meta["val"]):
+                value = self._insert_copy(node, destination, value)
                 copies.append(value)
             names[destination] = [*names.get(destination, [destination]), node]
             current.pop(destination, None)
             current |= dict.fromkeys(names[destination], value)
             self._account.replace(node, value, f"declared as a write of '{self._targets[destination]}'")
+        values = {node: value for node, value in current.items() if node in self._targets}
+        copies += self._separate(values, {node: written[-1] for node, written in names.items()})
         for node in reversed(list(destinations)):
             self._graph.erase_node(node)
-        values = {node: value for node, value in current.items() if node in self._targets}
         for node, value in values.items():
             self._account.note("mutation", self._targets[node], "kept", value, "declared in the signature")
         return Mutations(written=tuple(values), values=values, copies=tuple(copies))
 
-    def _insert_copy(self, write: Node, destination: Node) -> Node:
+    def _separate(self, values: dict[Node, Node], writes: Mapping[Node, Node]) -> list[Node]:
+        """Give each written tensor a value of its own: torch's signature knows a write by the name of its value."""
+        seen: set[Node] = set()
+        copies = []
+        for node, value in values.items():
+            if value in seen:
+                values[node] = self._insert_copy(writes[node], node, value)
+                copies.append(values[node])
+            seen.add(value)
+        return copies
+
+    def _insert_copy(self, write: Node, destination: Node, value: Node) -> Node:
         with self._graph.inserting_before(write):
-            made = self._graph.call_function(torch.ops.aten.copy.default, (destination, *arguments_at(write, (1,))))
+            made = self._graph.call_function(torch.ops.aten.copy.default, (destination, value))
         made.meta = dict(write.meta)
         made.meta["val"] = self._metadata.of_call(made, write.name, {})
         target = self._targets[destination]
         self._account.note(
-            "node", f"copy for '{target}'", "kept", made, f"what is written is no tensor like '{target}'"
+            "node", f"copy for '{target}'", "kept", made, "what is written is another tensor's, or unlike the written"
         )
         return made
 
@@ -147,8 +160,3 @@ def _has_stale_read(graph: Graph, aliases: Aliases, destinations: Mapping[Node, 
         if any(position[alias] < write < last_read for owner in owners for write in writes.get(owner, ())):
             return True
     return False
-
-
-def _is_fresh(value: Node, destination: Node, aliases: Aliases) -> bool:
-    """Whether what is written is a tensor like its destination that no input or state owns."""
-    return not aliases.of(value) and same_shape(value.meta["val"], destination.meta["val"])

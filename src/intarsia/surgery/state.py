@@ -6,16 +6,19 @@ later takes its full path, and a number where even that is taken.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.export.graph_signature import InputKind
+from torch.fx import GraphModule
 
 from intarsia._torch import is_buffer, non_persistent_buffers
 from intarsia.errors import StateError
 
+_BLANK = torch.nn.Module()
 _ORDER = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ)
 
 
@@ -108,14 +111,18 @@ class StateTable:
         for candidate in (name, path):
             if self._claim(candidate):
                 return candidate
-        number = 1
-        while not self._claim(f"{path}_{number}"):
-            number += 1
-        return f"{path}_{number}"
+        flat = path.replace(".", "_")  # a dotted name could have a prefix that stays taken whatever follows
+        return next(name for number in itertools.count(1) if self._claim(name := f"{flat}_{number}"))
 
     def _claim(self, name: str) -> bool:
-        """Take a name unless it is taken, or one of the two would be a module that holds the other."""
+        """Take a name unless it is taken, or a module could not have it.
+
+        It cannot where one of two names would be a module that holds the other, nor where modules have an attribute
+        of their own by that name ("type").
+        """
         parts = name.split(".")
+        if any(hasattr(_BLANK, part) or hasattr(GraphModule, part) for part in parts):
+            return False
         prefixes = {".".join(parts[:end]) for end in range(1, len(parts))}
         if name in self._names or name in self._prefixes or prefixes & self._names:
             return False
