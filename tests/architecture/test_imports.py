@@ -31,6 +31,8 @@ def test_importing_the_library_registers_the_engine_operator(order: str) -> None
     run(f"import {order}; torch.ops.intarsia.run_engine.default")
 
 
-@pytest.mark.parametrize("module", ["_torch", "core.signature", "core.writes", "surgery", "runtime.program", "formats.pt2"])
+@pytest.mark.parametrize(
+    "module", ["_torch", "core.signature", "core.writes", "surgery", "runtime.program", "formats.pt2"]
+)
 def test_a_module_can_be_the_first_that_is_imported(module: str) -> None:
     run(f"import intarsia.{module}, torch; torch.ops.intarsia.run_engine.default")

@@ -150,9 +150,7 @@ def test_a_script_module_is_refused_by_name() -> None:
             return x * 2
 
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # torch gives TorchScript up; people still have such modules
+        warnings.simplefilter("ignore")  # torch gives TorchScript up; people still have such modules
         traced = torch.jit.trace(Scaling(), X)
     module = hybrid(lambda g: g.part("engine", g.placeholder("x")), {"engine": traced})
     with pytest.raises(HybridError, match=r"partition 'engine'.*TopLevelTracedModule.*no graph"):
