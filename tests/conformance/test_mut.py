@@ -299,6 +299,15 @@ def test_a_value_that_is_copied_and_then_written_is_not_the_state() -> None:
     check(once(intermediate_and_state), CALLS)
 
 
+def test_a_copy_of_a_result_of_a_copy_to_the_same_tensor() -> None:
+    def body(g: Draft) -> Any:
+        a, s = read(g)
+        g.op(aten.copy_.default, s, g.op(aten.copy_.default, s, g.op(aten.exp.default, a)))
+        return g.op(aten.mul.Tensor, a, s)
+
+    check(once(body), CALLS)
+
+
 def test_a_copy_of_a_tensor_to_itself() -> None:
     check(once(copied_to_itself), CALLS)
 

@@ -171,9 +171,9 @@ class Reader:
         if node.name in self._copies:
             return self._source(node, values)
         if node.target is _COPY and not self._writes_in_place:
-            destination = values[node.all_input_nodes[0]]
+            destination, source = values[node.all_input_nodes[0]], self._source(node, values)
             self.written.pop(destination, None)
-            self.written[destination] = self._source(node, values)
+            self.written[destination] = source
             return destination
         key = (node.target, self._key(node.args, values), self._key(node.kwargs, values), self._epoch())
         if self._has_effect(call, node):
