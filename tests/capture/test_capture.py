@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import logging
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -123,3 +127,46 @@ def test_violated_range_is_told_with_the_remedy():
 def test_wrong_call_is_told():
     with pytest.raises(CaptureError, match="model 'ReLU'"):
         capture(nn.ReLU(), (torch.ones(1), torch.ones(1)))
+
+
+@pytest.fixture(params=["torch", "torch.somewhere"])
+def torch_log(request):
+    """What a handler writes: that of all of torch, or that of one logger, for several have their own."""
+    log, stream = logging.getLogger(request.param), io.StringIO()
+    handler = logging.StreamHandler(stream)
+    log.addHandler(handler)
+    yield stream
+    log.removeHandler(handler)
+
+
+class Failing(nn.Module):
+    def forward(self, x):
+        logging.getLogger("torch.somewhere").error("Traceback: there is a fault")
+        sys.stderr.write("the model's own text\n")
+        return x @ torch.ones(5, 2)
+
+
+def test_torch_tells_nothing_beside_the_error(torch_log, capfd):
+    with pytest.raises(CaptureError, match="reduction dim"):
+        capture(Failing(), (torch.ones(2, 4),))
+    assert torch_log.getvalue() == ""
+    assert capfd.readouterr().err == "the model's own text\n"
+
+
+def test_torch_prints_no_graph_beside_the_error(capfd):
+    with pytest.raises(CaptureError):
+        capture(Branches(), (torch.ones(2, 4),))
+    assert capfd.readouterr().err == ""
+
+
+class Telling(nn.Module):
+    def forward(self, x):
+        logging.getLogger("torch.somewhere").warning("take care")
+        sys.stderr.write("the model's own text\n")
+        return x + 1
+
+
+def test_what_torch_tells_of_a_model_that_it_captures_is_kept(torch_log, capfd):
+    capture(Telling(), (torch.ones(2, 4),))
+    assert torch_log.getvalue() == "take care\n"
+    assert "the model's own text" in capfd.readouterr().err

@@ -10,7 +10,7 @@ from intarsia.capture import capture
 from intarsia.core.backend import BuiltEngine
 from intarsia.core.coverage import coverage
 from intarsia.engines import build_engines
-from intarsia.errors import EngineBuildFailed, EngineUnavailable, HybridError
+from intarsia.errors import ArgumentError, EngineBuildFailed, EngineUnavailable, HybridError
 from intarsia.partition import partition
 from intarsia.surgery import export
 
@@ -158,6 +158,11 @@ def test_failed_partition_is_an_error_without_fallback(monkeypatch):
 def test_what_is_no_refusal_is_never_swallowed(error, monkeypatch):
     with pytest.raises(type(error)):
         make(EagerBackend({"tanh": error}), monkeypatch)
+
+
+def test_options_that_are_no_mapping_are_refused(monkeypatch):
+    with pytest.raises(ArgumentError, match="options: found an object of type 'list', expected a mapping"):
+        make(EagerBackend(), monkeypatch, options=["THREADS"])
 
 
 def test_hybrid_without_coverage_is_refused():

@@ -125,7 +125,7 @@ def test_a_program_that_writes_is_refused() -> None:
 
 def test_a_failed_call_is_one_error_and_the_engine_goes_on(built: BuiltEngine) -> None:
     engine = BACKEND.load(memoryview(built.payload), {})
-    with pytest.raises(EngineError, match="OpenVINO engine: found a failed call"):
+    with pytest.raises(EngineError, match=r"OpenVINO engine: found a failed call \((?!Exception from)"):
         engine([torch.randn(4, 511)])
     assert engine([torch.randn(4, 512)])[0].shape == (4, 8)
 

@@ -77,7 +77,7 @@ TAKEN: dict[str, Case] = {
     "activations": (
         lambda a: (
             F.elu(a), F.selu(a), F.celu(a, 0.7), F.leaky_relu(a, 0.2), F.relu6(a), F.silu(a), F.mish(a),
-            F.hardswish(a), F.glu(a[:, :, :4]), F.logsigmoid(a), F.softplus(a, 2.0, 1.0), F.hardshrink(a),
+            F.hardswish(a), F.glu(a[:, :, :4]), F.softplus(a, 2.0, 1.0), F.hardshrink(a),
             F.threshold(a, 0.1, 20.0), F.gelu(a), F.gelu(a, approximate="tanh"), F.softshrink(a),
             F.prelu(a, torch.tensor([0.2])), a.softmax(1), F.log_softmax(a, -1),
         ),
@@ -94,6 +94,9 @@ TAKEN: dict[str, Case] = {
         lambda q, k, m: (
             ATTENTION(q, k, k), ATTENTION(q, k, k, m), ATTENTION(q, k, k, m.float()), ATTENTION(q, k, k, scale=0.3),
             ATTENTION(q, k, k, is_causal=True), ATTENTION(q, q, q, is_causal=True),
+            # Rows that may look at nothing.
+            ATTENTION(q, k, k, ~m), ATTENTION(q, k, k, (~m).float().log()),
+            ATTENTION(q[0], k[0], k[0], ~m), ATTENTION(q, k, k, (~m)[:, :1]),
         ),
         (torch.randn(2, 3, 7, 8), torch.randn(2, 3, 5, 8), MASK),
     ),
@@ -155,6 +158,7 @@ LEFT: dict[str, tuple[str, Case]] = {
     "amin.default": ("without axes", (lambda a: a.amin(), (CUBE,))),
     "as_strided.default": ("does not convert", (lambda a: a.as_strided((2, 3), (1, 2)), (CUBE,))),
     "as_strided_copy.default": ("does not convert", (lambda a: torch.as_strided_copy(a, (2, 3), (1, 2)), (CUBE,))),
+    "avg_pool1d.default": ("outside", (lambda a: F.avg_pool1d(a[0], 3, 2, 1, ceil_mode=True), (IMAGE,))),
     "avg_pool2d.default": ("divisor", (lambda a: F.avg_pool2d(a, 3, 2, divisor_override=5), (IMAGE,))),
     "avg_pool3d.default": (
         "borders",
@@ -163,6 +167,8 @@ LEFT: dict[str, tuple[str, Case]] = {
             (torch.randn(1, 1, 7, 5, 7),),
         ),
     ),
+    "cumsum.default": ("bf16", (lambda a: a.cumsum(0), (torch.ones(600, dtype=torch.bfloat16),))),
+    "einsum.default": ("diagonals", (lambda a: torch.einsum("bii->bi", a[:, :4, :4]), (CUBE,))),
     "gather.default": ("other sizes", (lambda a, i: a.gather(0, i), (CUBE, torch.zeros(2, 2, 5, dtype=torch.int64)))),
     "index.Tensor": ("several axes", (lambda a, i: a[i, i], (CUBE, BACKWARDS))),
     "index_put.default": (
@@ -170,6 +176,11 @@ LEFT: dict[str, tuple[str, Case]] = {
         (lambda a, i: torch.index_put(a, (i,), a, accumulate=True), (CUBE, torch.tensor([-1, 2, -1]))),
     ),
     "linalg_vector_norm.default": ("order 0", (lambda a: torch.linalg.vector_norm(a, 0, 1), (CUBE,))),
+    "log_sigmoid_forward.default": (
+        "overflows",
+        (lambda a: torch.ops.aten.log_sigmoid_forward(a)[0], (torch.tensor([-100.0]),)),
+    ),
+    "log1p.default": ("rounds", (torch.log1p, (torch.tensor([0.01], dtype=torch.bfloat16),))),
     "max.dim": ("without axes", (lambda a: a.max(0), (torch.tensor(2.0),))),
     "max_pool2d_with_indices.default": (
         "in f32 only",
@@ -181,7 +192,7 @@ LEFT: dict[str, tuple[str, Case]] = {
     ),
     "min.dim": ("without axes", (lambda a: a.min(0), (torch.tensor(2.0),))),
     "pad.default": ("wrong elements", (lambda a: F.pad(a, (1, 2), mode="reflect"), (CUBE,))),
-    "scaled_dot_product_attention.default": ("random", (lambda q: ATTENTION(q, q, q, dropout_p=0.5), (IMAGE,))),
+    "scaled_dot_product_attention.default": ("drops", (lambda q: ATTENTION(q, q, q, dropout_p=0.5), (IMAGE,))),
     "split.Tensor": ("equal parts", (lambda a: a.split(3, 1), (CUBE,))),
     "std.correction": ("correction", (lambda a: a.std(1, correction=2), (CUBE,))),
     "topk.default": ("without axes", (lambda a: a.topk(1), (torch.tensor(2.0),))),
@@ -195,6 +206,13 @@ REASONS: dict[str, tuple[str, Case]] = {
     "random": ("random", (torch.bernoulli, (torch.rand(3),))),
     "data-dependent": ("depends on data", (lambda a: a[a > 0], (CUBE,))),
     "no tensor in": ("no tensor among", (lambda a: torch.full((3,), 2.0) + a, (torch.randn(3),))),
+    "pool beyond the border": (
+        "partly outside",
+        (lambda a: F.avg_pool2d(a, 3, 2, 1, ceil_mode=True), (torch.randn(1, 1, 4, 4),)),
+    ),
+    "inner product": ("inner products", (lambda a: torch.einsum("bij,bij", a, a), (CUBE,))),
+    "grouped heads": ("groups heads", (lambda q: ATTENTION(q, q[:, :3], q[:, :3], enable_gqa=True), (IMAGE,))),
+    "overflow": ("not known to OpenVINO", (F.logsigmoid, (torch.tensor([-100.0]),))),
     "unknown": ("not known to OpenVINO", (torch.erfinv, (CUBE,))),
     "wide product": ("integer arithmetic", (lambda a: a * 3, (torch.tensor([2**40]),))),
     "floor division": ("integer arithmetic", (lambda a: a // 2, (torch.tensor([2**31 - 1], dtype=torch.int32),))),

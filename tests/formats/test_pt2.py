@@ -244,6 +244,21 @@ def test_a_folder_is_an_error(plain: ExportedProgram, tmp_path: Path) -> None:
         save_pt2(plain, tmp_path / "a.pt2", facts={})
 
 
+@pytest.mark.parametrize(("name", "reason"), [(f"{'a' * 300}.pt2", "File name too long"), ("a\0.pt2", "embedded null")])
+def test_a_path_that_cannot_be_is_an_error(plain: ExportedProgram, tmp_path: Path, name: str, reason: str) -> None:
+    with pytest.raises(FormatError, match=rf"cannot be written \(.*{reason}"):
+        save_pt2(plain, tmp_path / name, facts={})
+    with pytest.raises(FormatError, match=rf"cannot be read \(.*{reason}"):
+        load_pt2(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_program_is_an_error(tmp_path: Path) -> None:
+    model: Any = torch.nn.Linear(2, 2)
+    with pytest.raises(FormatError, match="found an object of type 'Linear', expected a hybrid"):
+        save_pt2(model, tmp_path / "a.pt2", facts={})
+
+
 @pytest.mark.parametrize("name", ["a.pt", "a", "a.pt2.bak"])
 def test_another_ending_is_an_error(plain: ExportedProgram, tmp_path: Path, name: str) -> None:
     with pytest.raises(FormatError, match="found the ending"):
@@ -265,7 +280,7 @@ def test_a_place_that_cannot_be_written_is_an_error(
     ("error", "shown"),
     [
         (OSError(28, "No space left on device"), "No space left on device"),
-        (RuntimeError("PytorchStreamWriter failed\nat line 1"), "PytorchStreamWriter failed"),
+        (NotImplementedError("No name\nfor a container"), "cannot store .NotImplementedError: No name"),
         (ValueError("no schema"), "ValueError: no schema"),
         (KeyboardInterrupt(), None),
     ],

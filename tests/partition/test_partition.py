@@ -111,6 +111,7 @@ def test_named_operators_stay_in_torch(kept):
         ({"torch_executed_ops": "aten.linear"}, "found the text 'aten.linear'"),
         ({"torch_executed_ops": [3]}, "an entry of type 'int'"),
         ({"min_block_size": 0}, "min_block_size: found 0"),
+        ({"min_block_size": "2"}, "min_block_size: found '2'"),
     ],
 )
 def test_wrong_settings_are_refused(settings, message):

@@ -78,6 +78,14 @@ MISFITS: dict[str, tuple[tuple[tuple[Any, ...], dict[str, Any]], str]] = {
     "misspelt": (call(mask=..., msak=INNER), "input 'msak': .*Did you mean 'mask' by 'msak'"),
     "twice": (((torch.ones(3),), call()[1]), "input 'tokens': found it by position and by keyword"),
     "too many": (((1, 2, 3), {}), r"call: found 3 positional arguments, expected 2\. Pass mask, flag by keyword"),
+    "sparse": (
+        call(weight=torch.ones(2, 3).to_sparse()),
+        "input 'weight': found a torch.sparse_coo tensor, expected a torch.strided tensor",
+    ),
+    "jagged": (
+        call(weight=torch.nested.as_nested_tensor([torch.ones(3)] * 2, layout=torch.jagged)),
+        "input 'weight': found a nested tensor, expected a torch.strided tensor",
+    ),
     "leaf for container": (call(tokens=INNER), "input 'tokens': found a Tensor, expected a dict"),
     "tuple for list": (call(tokens={"ids": (INNER,)}), r"""input 'tokens\["ids"\]': found a tuple, expected a list"""),
     "another dict": (call(tokens=OrderedDict(ids=[INNER])), "found a OrderedDict, expected a dict"),

@@ -14,6 +14,7 @@ import sympy
 import torch
 
 from intarsia._torch import run_decompositions
+from intarsia.capture.quiet import quiet_on_failure
 from intarsia.errors import CaptureError
 
 _LIBRARIES = (
@@ -62,7 +63,7 @@ def capture(
     _check_types(model, args, kwargs)
     subject = f"model {type(model).__name__!r}"
     try:
-        with torch.no_grad():
+        with torch.no_grad(), quiet_on_failure():
             program = torch.export.export(
                 model, args or (), None if kwargs is None else dict(kwargs), dynamic_shapes=dynamic_shapes, strict=False
             )

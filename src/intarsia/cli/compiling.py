@@ -44,7 +44,7 @@ def compile_target(
     Prints where each operator runs, and why.
     """
     options = dict(_option(text) for text in option or ())
-    _check_folder(output)
+    _check_output(output)
     made = load_target(target)
 
     from intarsia import api
@@ -79,8 +79,19 @@ def _option(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def _check_folder(output: Path) -> None:
-    # Before anything is built: a build takes long, and a mistyped folder is found at once.
+def _check_output(output: Path) -> None:
+    # Before anything is built: a build takes long, and a mistyped path is found at once.
+    if output.is_dir():
+        raise FormatError(
+            f"file {str(output)!r}", found="a folder", expected="a file name", fix="Add a file name to the path."
+        )
+    if output.suffix != ".pt2":
+        raise FormatError(
+            f"file {str(output)!r}",
+            found=f"the ending {output.suffix!r}",
+            expected="'.pt2'",
+            fix="Name the file *.pt2.",
+        )
     if not output.parent.is_dir():
         raise FormatError(
             f"file {str(output)!r}",

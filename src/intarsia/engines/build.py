@@ -15,7 +15,7 @@ from intarsia.core.backend import Backend, BuiltEngine
 from intarsia.core.container import pack_engine
 from intarsia.core.coverage import Coverage, record_coverage
 from intarsia.core.signature import EngineSignature
-from intarsia.errors import EngineBuildFailed, IntarsiaError, first_line
+from intarsia.errors import ArgumentError, EngineBuildFailed, IntarsiaError, first_line
 
 Progress = Callable[[int, int, str], None]
 
@@ -46,10 +46,12 @@ def build_engines(
         The hybrid, and where each operator runs now; `coverage(hybrid)` finds it too.
 
     Raises:
+        ArgumentError: `options` is no mapping.
         EngineBuildFailed: `fallback` is false and the backend refuses a partition.
         IntarsiaError: As the backend raises it for what no fallback mends: its library is not installed, an
             option is wrong.
     """
+    _check_options(options)
     report = progress or _ignore
     failed: dict[str, str] = {}
     planned = set(plan.engines)
@@ -73,6 +75,16 @@ def build_engines(
 
 def _ignore(done: int, total: int, name: str) -> None:
     """Progress that nobody watches."""
+
+
+def _check_options(options: Any) -> None:
+    if not isinstance(options, Mapping | None):
+        raise ArgumentError(
+            "options",
+            found=f"an object of type {type(options).__name__!r}",
+            expected="a mapping from names to values, or None",
+            fix='Write options={"NAME": "value"}, with the names of the backend\'s library.',
+        )
 
 
 def _settle(plan: Coverage, failed: Mapping[str, str]) -> Coverage:

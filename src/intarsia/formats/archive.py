@@ -57,16 +57,17 @@ def open_archive(path: Path) -> zipfile.ZipFile:
     Raises:
         FormatError: There is no file, it cannot be read, or it is something else; says what it looks like.
     """
-    if path.is_dir():
-        raise FormatError(str(path), found="a folder", expected=_EXPECTED, fix="Give the path of the file.")
     try:
+        if path.is_dir():
+            raise FormatError(str(path), found="a folder", expected=_EXPECTED, fix="Give the path of the file.")
         with path.open("rb") as file:
             start = file.read(64)
     except FileNotFoundError as error:
         raise FormatError(str(path), found="no file", expected=_EXPECTED, fix="Check the path.") from error
-    except OSError as error:
-        found = f"that it cannot be read ({error.strerror})"
-        raise FormatError(str(path), found=found, expected=_EXPECTED, fix="Give leave to read it.") from error
+    except (OSError, ValueError) as error:  # a ValueError is about the path's text
+        found = f"that it cannot be read ({getattr(error, 'strerror', None) or error})"
+        fix = "Check the path, and whether you may read it."
+        raise FormatError(str(path), found=found, expected=_EXPECTED, fix=fix) from error
     if not start:
         raise damaged(path, "an empty file")
     if start.startswith(b"PK\x03\x04"):

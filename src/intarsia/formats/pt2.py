@@ -34,10 +34,18 @@ def save_pt2(program: torch.export.ExportedProgram, path: str | os.PathLike[str]
         facts: JSON values for the manifest: `ledger` (a list of entries) and `coverage`, each where there is one.
 
     Raises:
-        FormatError: The path cannot be written or has another ending, or the program cannot be stored.
+        FormatError: The path cannot be written or has another ending, or the program is no exported program or
+            cannot be stored.
         StateError: A state entry is no plain tensor.
         EngineError: An engine of the program is damaged.
     """
+    if not isinstance(program, torch.export.ExportedProgram):
+        raise FormatError(
+            "program",
+            found=f"an object of type {type(program).__name__!r}",
+            expected="a hybrid or a torch.export.ExportedProgram",
+            fix="Save what intarsia.compile or intarsia.export returned.",
+        )
     path = Path(path)
     if path.suffix != ".pt2":
         raise FormatError(str(path), found=f"the ending {path.suffix!r}", expected="'.pt2'", fix="Name the file *.pt2.")
@@ -158,7 +166,7 @@ def _write(program: torch.export.ExportedProgram, new: Path, path: Path, manifes
         with PatientFile(new, "wb") as file:
             torch.export.save(program, file, extra_files={MANIFEST_NAME: manifest.to_text()})
             file.check()
-    except (OSError, RuntimeError) as error:
+    except OSError as error:
         raise unwritable(path, error) from error
     except Exception as error:
         raise FormatError(

@@ -6,7 +6,7 @@ import io
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,7 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         FormatError: The folder is missing or cannot be written, `path` is a folder, or the disk is full.
     """
-    target = path.resolve()
-    if target.is_dir():
-        raise FormatError(str(path), found="a folder", expected="a file name", fix="Add a file name to the path.")
-    if not target.parent.is_dir():
-        raise FormatError(str(path), found="no folder there", expected="one", fix=f"Create {target.parent} first.")
+    target = _find_target(path)
     new = target.with_name(f".{secrets.token_hex(8)}{target.suffix}")
     try:
         new.open("xb").close()
@@ -40,6 +36,21 @@ def replacing(path: Path) -> Iterator[Path]:
         raise unwritable(path, error) from error
     finally:
         new.unlink(missing_ok=True)
+
+
+def _find_target(path: Path) -> Path:
+    try:
+        target = path.resolve()
+        with suppress(FileNotFoundError, NotADirectoryError):
+            target.stat()  # raises for a path that cannot be, where some versions of `is_dir` only say no
+        is_folder, has_folder = target.is_dir(), target.parent.is_dir()
+    except (OSError, ValueError) as error:  # a ValueError is about the path's text
+        raise unwritable(path, error) from error
+    if is_folder:
+        raise FormatError(str(path), found="a folder", expected="a file name", fix="Add a file name to the path.")
+    if not has_folder:
+        raise FormatError(str(path), found="no folder there", expected="one", fix=f"Create {target.parent} first.")
+    return target
 
 
 class PatientFile(io.FileIO):

@@ -67,10 +67,7 @@ def partition(
         1 of 1 operators in 1 engine
         engine   1  aten.linear.default  supported
     """
-    if min_block_size < 1:
-        raise PartitionError(
-            "min_block_size", found=repr(min_block_size), expected="an integer of at least 1", fix="Pass 1 or more."
-        )
+    _check_block_size(min_block_size)
     kept_ops = torch_executed_ops if isinstance(torch_executed_ops, str) else tuple(torch_executed_ops)
     refused: dict[str, str] = {}
     while True:
@@ -79,6 +76,13 @@ def partition(
         if not faults:
             return attempt.split(prefix)
         refused.update(faults)
+
+
+def _check_block_size(found: Any) -> None:
+    if not isinstance(found, int) or found < 1:
+        raise PartitionError(
+            "min_block_size", found=repr(found), expected="an integer of at least 1", fix="Pass 1 or more."
+        )
 
 
 class _Attempt:

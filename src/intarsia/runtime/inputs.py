@@ -95,6 +95,7 @@ class TensorInput:
         self.dims = tuple(read_dim(size) for size in value.shape)
         self._dtype = value.dtype
         self._device = value.device
+        self._layout = value.layout
         self._rank = len(self.dims)
         self._sizes = sizes
         self._named = tuple((i, dim.name) for i, dim in enumerate(self.dims) if isinstance(dim, Symbol))
@@ -111,8 +112,8 @@ class TensorInput:
             raise self._misfit(
                 f"dtype {dtype_name(value.dtype)}", dtype_name(self._dtype), f"Convert it with .to({self._dtype})."
             )
-        if value.device != self._device:
-            self._check_device(value.device)
+        if value.device != self._device or value.layout is not self._layout or value.is_nested:
+            self._check_memory(value)
         shape = value.shape
         if shape == self._shape:
             return
@@ -136,7 +137,12 @@ class TensorInput:
         """Dtype and sizes, as in `f32[b, 4]`."""
         return tensor_text(self._dtype, self.dims)
 
-    def _check_device(self, found: torch.device) -> None:
+    def _check_memory(self, value: torch.Tensor) -> None:
+        if value.layout is not self._layout or value.is_nested:
+            layout = "nested" if value.is_nested else str(value.layout)
+            fix = "Convert it, with .to_dense() for instance."
+            raise self._misfit(f"a {layout} tensor", f"a {self._layout} tensor", fix)
+        found = value.device
         if found.type == self._device.type and None in (found.index, self._device.index):
             return
         raise self._misfit(f"device {found}", str(self._device), f'Move it with .to("{self._device}").')

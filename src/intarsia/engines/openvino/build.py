@@ -13,6 +13,7 @@ from torch.fx.passes.shape_prop import TensorMetadata
 from intarsia._torch import run_decompositions
 from intarsia.core.backend import BuiltEngine
 from intarsia.core.dim import Size
+from intarsia.engines.openvino.attention import clear_rows_without_keys
 from intarsia.engines.openvino.engine import compile_model
 from intarsia.engines.openvino.library import DEVICE, complete_options, element_types, find_core, import_openvino
 from intarsia.engines.openvino.source import pack_model
@@ -42,6 +43,9 @@ def _convert(program: torch.export.ExportedProgram) -> Any:
     from openvino.frontend.pytorch.fx_decoder import TorchFXPythonDecoder
 
     module = _flat_module(_decompose(program))
+    clear_rows_without_keys(module)
+    for node in module.graph.nodes:
+        _add_tensor_meta(node)
     outputs = _take_repeated_outputs_out(module)
     frontend = FrontEndManager().load_by_framework("pytorch")
     try:
@@ -120,7 +124,6 @@ def _flat_module(program: torch.export.ExportedProgram) -> torch.fx.GraphModule:
             state[name] = _state_value(program, spec)
             images[node] = graph.get_attr(name)
             images[node].meta = dict(node.meta)
-        _add_tensor_meta(images[node])
     return torch.fx.GraphModule(state, graph)
 
 

@@ -56,7 +56,7 @@ class OpenVINOEngine:
         except RuntimeError as error:
             raise EngineError(
                 "OpenVINO engine",
-                found=f"a failed call ({' '.join(str(error).split())})",
+                found=f"a failed call ({_told(error)})",
                 expected="a result",
                 fix="Call it with the shapes that it was built for.",
             ) from error

@@ -80,8 +80,13 @@ def _pads_with_content(node: torch.fx.Node) -> bool:
     return _argument(node, 2) not in {None, "constant"}
 
 
-def _divides_by_a_given_number(node: torch.fx.Node) -> bool:
-    return _argument(node, 6) is not None
+def _pools_beyond_the_border(node: torch.fx.Node) -> bool:
+    padding: Any = _argument(node, 3)
+    return bool(_argument(node, 4)) and any(padding or ())
+
+
+def _divides_otherwise(node: torch.fx.Node) -> bool:
+    return _argument(node, 6) is not None or _pools_beyond_the_border(node)
 
 
 def _indexes_several_axes(node: torch.fx.Node) -> bool:
@@ -93,8 +98,15 @@ def _accumulates(node: torch.fx.Node) -> bool:
     return bool(_argument(node, 3))
 
 
-def _drops_elements(node: torch.fx.Node) -> bool:
-    return _argument(node, 4) not in {None, 0.0}
+def _drops_or_groups(node: torch.fx.Node) -> bool:
+    return _argument(node, 4) not in {None, 0.0} or bool(node.kwargs.get("enable_gqa"))
+
+
+def _contracts_otherwise(node: torch.fx.Node) -> bool:
+    equation: Any = node.args[0]
+    operands = equation.partition("->")[0].replace("...", "").replace(" ", "").split(",")
+    diagonal = any(len(set(letters)) < len(letters) for letters in operands)
+    return diagonal or len(_shape(node)) == 0
 
 
 def _keeps_a_size_beside_a_symbolic_one(node: torch.fx.Node) -> bool:
@@ -117,19 +129,24 @@ FAULTS: Mapping[str, tuple[Check, str]] = {
     "amin.default": _WHOLE,
     "as_strided.default": _UNCONVERTED,
     "as_strided_copy.default": _UNCONVERTED,
-    "avg_pool2d.default": (_divides_by_a_given_number, "OpenVINO does not convert its divisor"),
+    "avg_pool1d.default": (_pools_beyond_the_border, "OpenVINO divides otherwise where a window lies partly outside"),
+    "avg_pool2d.default": (_divides_otherwise, "OpenVINO divides otherwise with a divisor or a window partly outside"),
     "avg_pool3d.default": (_always, "OpenVINO averages otherwise at the borders"),
+    "cumsum.default": (_is_not_f32, "OpenVINO adds up in bf16"),
+    "einsum.default": (_contracts_otherwise, "OpenVINO dies of inner products and does not convert diagonals"),
     "expand.default": (_keeps_a_size_beside_a_symbolic_one, "OpenVINO cannot tell -1 beside a symbolic size"),
     "gather.default": (_gathers_from_part, "OpenVINO gathers only where the other sizes are equal"),
     "index.Tensor": _AXES,
     "index_put.default": (_accumulates, "OpenVINO accumulates at negative positions wrongly"),
     "linalg_vector_norm.default": (_counts_or_flattens, "OpenVINO does not convert it without axes or of order 0"),
+    "log1p.default": (_is_not_f32, "OpenVINO rounds between its steps in bf16"),
+    "log_sigmoid_forward.default": (_always, "OpenVINO overflows for large negative numbers"),
     "max.dim": _NO_AXES,
     "max_pool2d_with_indices.default": _PRECISION,
     "max_pool3d_with_indices.default": _PRECISION,
     "min.dim": _NO_AXES,
     "pad.default": (_pads_with_content, "OpenVINO reflects the wrong elements"),
-    "scaled_dot_product_attention.default": (_drops_elements, "draws random numbers"),
+    "scaled_dot_product_attention.default": (_drops_or_groups, "OpenVINO neither drops elements nor groups heads"),
     "split.Tensor": (_splits_unevenly, "OpenVINO splits only into equal parts"),
     "std.correction": _CORRECTION,
     "topk.default": _NO_AXES,

@@ -35,7 +35,6 @@ ADDED = frozenset(
         "instance_norm.default",
         "layer_norm.default",
         "linear.default",
-        "log_sigmoid.default",
         "log_softmax.int",
         "logical_and.default",
         "matmul.default",
