@@ -132,7 +132,7 @@ class Schema(NamedTuple):
 
 
 _NO_SCHEMA = Schema((), (), ())
-_SCHEMAS: dict[Any, Schema] = {}
+_SCHEMAS: dict[int, Schema] = {}  # by identity: hashing an operator is slow, and operators live as long as torch
 
 
 def schema_of(target: Any) -> Schema:
@@ -142,7 +142,7 @@ def schema_of(target: Any) -> Schema:
     """
     if not isinstance(target, OpOverload):
         return _NO_SCHEMA
-    found = _SCHEMAS.get(target)
+    found = _SCHEMAS.get(id(target))
     if found is None:
         schema = target._schema
         arguments = list(enumerate(schema.arguments))
@@ -150,7 +150,7 @@ def schema_of(target: Any) -> Schema:
         views = any(result.alias_info is not None for result in schema.returns)
         aliased = tuple(i for i, a in arguments if views and a.alias_info is not None)
         results = list if len(schema.returns) == 1 else tuple
-        found = _SCHEMAS[target] = Schema(written, aliased, tuple(a.name for _, a in arguments), results)
+        found = _SCHEMAS[id(target)] = Schema(written, aliased, tuple(a.name for _, a in arguments), results)
     return found
 
 

@@ -17,7 +17,7 @@ class Effects:
     """
 
     def __init__(self) -> None:
-        self._operators: dict[Any, bool] = {}
+        self._operators: dict[int, bool] = {}  # by identity: hashing an operator is slow
         self._bodies: dict[int, bool] = {}
 
     def has(self, node: Node, bodies: Mapping[Node, Any]) -> bool:
@@ -29,9 +29,9 @@ class Effects:
         """
         if not isinstance(node.target, OpOverload):
             return node.is_impure() or any(self._has_body(bodies.get(source)) for source in node.all_input_nodes)
-        known = self._operators.get(node.target)
+        known = self._operators.get(id(node.target))
         if known is None:
-            known = self._operators[node.target] = node.is_impure()
+            known = self._operators[id(node.target)] = node.is_impure()
         return known
 
     def _has_body(self, body: Any) -> bool:

@@ -175,7 +175,9 @@ class Reader:
             self.written.pop(destination, None)
             self.written[destination] = source
             return destination
-        key = (node.target, self._key(node.args, values), self._key(node.kwargs, values), self._epoch())
+        # An operator by its identity, for hashing one is slow.
+        target = id(node.target) if isinstance(node.target, OpOverload) else node.target
+        key = (target, self._key(node.args, values), self._key(node.kwargs, values), self._epoch())
         if self._has_effect(call, node):
             made = self._numbering.number((*key, len(self.effects)), node.name)
             self.effects.append(made)

@@ -46,13 +46,14 @@ def check_conservation(
     in_place = is_training(program)
     inputs, state = _program_inputs(program, numbering)
     after = Reader(numbering, writes_in_place=in_place, copies=copies)
-    placed = {node: (inputs | state)[node.name] for node in program.graph.find_nodes(op="placeholder")}
+    known = inputs | state
+    placed = {node: known[node.name] for node in program.graph.find_nodes(op="placeholder")}
     results = after.read(program.graph_module, program.graph, placed)
     before = Reader(numbering, writes_in_place=in_place, traced=traced)
     given = {node: pytree.tree_map_only(Node, lambda leaf: inputs[leaf.name], value) for node, value in values.items()}
     returned = before.read(hybrid, hybrid.graph, given)
     _compare_outputs(hybrid, returned, program, results)
-    _compare_writes(before.written, program, results, inputs | state)
+    _compare_writes(before.written, program, results, known)
     _compare_effects(before.effects, after.effects)
 
 

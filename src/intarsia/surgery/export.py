@@ -15,6 +15,7 @@ from intarsia._torch import TreeSpec, new_fake_mode, pytree
 from intarsia.core.coverage import find_coverage
 from intarsia.errors import HybridError
 from intarsia.surgery.assemble import Parts, assemble, remove_dead
+from intarsia.surgery.collection import collection_paused
 from intarsia.surgery.conservation import check_conservation
 from intarsia.surgery.convention import Constant, Convention, InputLeaf, read_convention
 from intarsia.surgery.inline import Inliner
@@ -65,6 +66,13 @@ def export(
             expected="a torch.fx.GraphModule",
             fix="Compile the model first (intarsia.compile), or trace it to a GraphModule.",
         )
+    with collection_paused():
+        return _export(hybrid, args, kwargs, dynamic_shapes)
+
+
+def _export(
+    hybrid: GraphModule, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
+) -> ExportedProgram:
     request = _read_request(hybrid, args, kwargs, dynamic_shapes)
     convention, metadata = request.convention, request.metadata
     graph, account = Graph(), Account()

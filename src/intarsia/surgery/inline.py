@@ -264,7 +264,7 @@ class Inliner:
         self._count += 1
         check_limit(f"node '{frame.subject(node)}'", self._count, limits.MAX_NODES, "calls so far")
         image = self._graph.create_node("call_function", node.target, tuple(args), kwargs, name=node.name)
-        image.meta = dict(node.meta)
+        image.meta.update(node.meta)
         if not (frame.trusted and "val" in node.meta and self._metadata.owns(node.meta["val"])):
             switch = is_mode_switch(node.target)
             image.meta["val"] = None if switch else self._metadata.of_call(image, frame.subject(node), self._held)
