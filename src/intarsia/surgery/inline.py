@@ -132,12 +132,13 @@ class Inliner:
             self._call(frame, node)
 
     def _read(self, frame: _Frame, node: Node) -> Node:
-        _, _, value = resolve(frame.owner, str(node.target), frame.path)
+        found = resolve(frame.owner, str(node.target), frame.path)
+        value = found[2]
         if isinstance(value, (torch.nn.Module, TreeSpec)):
             body = self._name_body(value, str(node.target))
             self._account.note("node", frame.subject(node), "kept", body)
             return body
-        placeholder = self._lifter.read(frame.owner, node, frame.path)
+        placeholder = self._lifter.read(found, node, frame.path)
         if isinstance(value, torch.ScriptObject):
             self._held[placeholder] = value
         self._account.note("node", frame.subject(node), "merged", placeholder, "state read as an input")
@@ -163,7 +164,7 @@ class Inliner:
             frame.values[node] = None
             self._account.note("partition", place, "removed", None, "guard; the program checks its own inputs")
             return
-        check_limit(f"partition '{place[:200]}'", len(self._stack), limits.MAX_DEPTH, "levels of nesting")
+        check_limit("partition", place, len(self._stack), limits.MAX_DEPTH, "levels of nesting")
         graph = self._graph_of(module, place)
         values = bind(graph, *frame.arguments(node), place)
         trusted = all(self._metadata.fits(placeholder, value) for placeholder, value in values.items())
@@ -197,7 +198,8 @@ class Inliner:
             self._note_outputs(frame.place, returned)
 
     def _note_outputs(self, place: str, returned: Value) -> None:
-        for index, leaf in enumerate(pytree.tree_leaves(returned)):
+        leaves = [returned] if isinstance(returned, Node) else pytree.tree_leaves(returned)
+        for index, leaf in enumerate(leaves):
             image = leaf if isinstance(leaf, Node) else None
             reason = "" if image is not None else "a constant"
             self._account.note("output", f"{place}[{index}]", "merged", image, reason)
@@ -261,17 +263,19 @@ class Inliner:
         return schema_of(returned.target).results(elements)
 
     def _copy(self, frame: _Frame, node: Node, args: Sequence[Value], kwargs: dict[str, Value]) -> Node:
+        subject = frame.subject(node)
         self._count += 1
-        check_limit(f"node '{frame.subject(node)}'", self._count, limits.MAX_NODES, "calls so far")
+        check_limit("node", subject, self._count, limits.MAX_NODES, "calls so far")
         image = self._graph.create_node("call_function", node.target, tuple(args), kwargs, name=node.name)
-        image.meta.update(node.meta)
-        if not (frame.trusted and "val" in node.meta and self._metadata.owns(node.meta["val"])):
+        meta = image.meta
+        meta.update(node.meta)
+        if not (frame.trusted and "val" in meta and self._metadata.owns(meta["val"])):
             switch = is_mode_switch(node.target)
-            image.meta["val"] = None if switch else self._metadata.of_call(image, frame.subject(node), self._held)
+            meta["val"] = None if switch else self._metadata.of_call(image, subject, self._held)
         written = self._writes.of(image, self.bodies)
         if written:
             self.writers[image] = written
-        self._account.note("node", frame.subject(node), "kept", image)
+        self._account.note("node", subject, "kept", image)
         if node.target is RUN_ENGINE:
             self._account.note("engine", frame.place or node.name, "kept", image)
         return image

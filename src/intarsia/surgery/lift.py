@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 from torch.export.graph_signature import CustomObjArgument, InputKind
@@ -41,21 +42,26 @@ class Lifter:
         self._metadata = metadata
         self._placeholders: dict[int, Node] = {}
         for node in hybrid.graph.find_nodes(op="get_attr"):
-            value = resolve(hybrid, str(node.target), "")[2]
-            if not isinstance(value, (torch.nn.Module, TreeSpec)):
-                self.state.read(hybrid, str(node.target), "")
+            found = resolve(hybrid, str(node.target), "")
+            if not isinstance(found[2], (torch.nn.Module, TreeSpec)):
+                self.state.read(found, str(node.target), "")
 
-    def read(self, owner: torch.nn.Module, node: Node, path: str) -> Node:
-        """The placeholder for what a `get_attr` node of a module at a path reads.
+    def read(self, found: tuple[torch.nn.Module, str, Any], node: Node, path: str) -> Node:
+        """The placeholder for what a `get_attr` node reads.
+
+        Args:
+            found: Owner, attribute name and object, as `resolve` tells them.
+            node: The `get_attr`.
+            path: Dotted path of the module whose graph holds it.
 
         Raises:
-            StateError: There is no such attribute, or it is of a kind that cannot be exported.
+            StateError: The object is of a kind that cannot be exported.
         """
-        entry = self.state.read(owner, str(node.target), path)
-        found = self._placeholders.get(id(entry.value))
-        if found is None:
-            found = self._placeholders[id(entry.value)] = self._place(entry, node)
-        return found
+        entry = self.state.read(found, str(node.target), path)
+        placeholder = self._placeholders.get(id(entry.value))
+        if placeholder is None:
+            placeholder = self._placeholders[id(entry.value)] = self._place(entry, node)
+        return placeholder
 
     def lifted(self) -> list[tuple[StateEntry, Node]]:
         """Entries with their placeholders: parameters, buffers, constants, script objects."""

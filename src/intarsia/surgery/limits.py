@@ -14,11 +14,12 @@ MAX_SYMBOLS = 10_000
 """Symbols in the sizes of the exported graph."""
 
 
-def check_limit(subject: str, count: int, limit: int, counted: str) -> None:
+def check_limit(kind: str, name: str, count: int, limit: int, counted: str) -> None:
     """Refuse what goes beyond a limit.
 
     Args:
-        subject: What the error is about.
+        kind: What the error is about: a node, a partition.
+        name: Its name.
         count: How many there are.
         limit: How many there may be.
         counted: What is counted, in the plural.
@@ -28,7 +29,7 @@ def check_limit(subject: str, count: int, limit: int, counted: str) -> None:
     """
     if count > limit:
         raise HybridError(
-            subject,
+            f"{kind} '{name[:200]}'",
             found=f"{count} {counted}",
             expected=f"at most {limit}",
             fix="Export it in parts, or raise the limit in intarsia.surgery.limits.",

@@ -193,7 +193,7 @@ def ranges_of(
         return {}
     sizes = _sizes(descriptions)
     symbols = dict.fromkeys(symbol for size in sizes for symbol in sorted(size.free_symbols, key=str))
-    check_limit("the hybrid's sizes", len(symbols), limits.MAX_SYMBOLS, "symbols")
+    check_limit("symbol", str(next(reversed(symbols), "")), len(symbols), limits.MAX_SYMBOLS, "symbols")
     inferred = metadata.shape_env.var_to_range
     ranges = {symbol: told.get(symbol, inferred.get(symbol, bounds_of(0, None))) for symbol in symbols}
     return ranges | {size: told[size] for size in sizes if size in told}

@@ -18,7 +18,7 @@ from torch.fx import GraphModule
 from intarsia._torch import is_buffer, non_persistent_buffers
 from intarsia.errors import StateError
 
-_BLANK = torch.nn.Module()
+_OWN_ATTRIBUTES = frozenset([*dir(torch.nn.Module()), *dir(GraphModule)])
 _ORDER = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ)
 
 
@@ -81,13 +81,18 @@ class StateTable:
     def __iter__(self) -> Iterator[StateEntry]:
         return iter(sorted(self._entries.values(), key=lambda entry: _ORDER.index(entry.kind)))
 
-    def read(self, module: torch.nn.Module, target: str, path: str) -> StateEntry:
-        """Enter what a `get_attr` of a module at a path reads, or find its entry.
+    def read(self, found: tuple[torch.nn.Module, str, Any], target: str, path: str) -> StateEntry:
+        """Enter what a `get_attr` reads, or find its entry.
+
+        Args:
+            found: Owner, attribute name and object, as `resolve` tells them.
+            target: What the `get_attr` names, from the module whose graph holds it.
+            path: Dotted path of that module.
 
         Raises:
-            StateError: There is no such attribute, or it is of a kind that cannot be exported.
+            StateError: The object is of a kind that cannot be exported.
         """
-        owner, last, value = resolve(module, target, path)
+        owner, last, value = found
         kind, persistent = _kind(owner, last, value, join(path, target))
         entry = self._entries.get(id(value))
         if entry is None:
@@ -121,7 +126,7 @@ class StateTable:
         of their own by that name ("type").
         """
         parts = name.split(".")
-        if any(hasattr(_BLANK, part) or hasattr(GraphModule, part) for part in parts):
+        if not _OWN_ATTRIBUTES.isdisjoint(parts):
             return False
         prefixes = {".".join(parts[:end]) for end in range(1, len(parts))}
         if name in self._names or name in self._prefixes or prefixes & self._names:
