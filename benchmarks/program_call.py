@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.export import Dim, export
 
+import intarsia
 from intarsia.runtime.program import Program
 
 ROUNDS = 7
@@ -64,6 +65,19 @@ def measure_calls(title: str, model: torch.nn.Module, x: torch.Tensor, dynamic_s
     print(f"  Program beyond the flat graph: {times['Program'] - times['flat graph']:.2f} us")
 
 
+def measure_engine(title: str, model: torch.nn.Module, x: torch.Tensor) -> None:
+    """A program that is one OpenVINO engine, against the eager model and `ep.module()` of the same program."""
+    exported = intarsia.export(intarsia.compile(model, (x,)))
+    program, module = Program(exported), exported.module()
+    with torch.no_grad():
+        times = microseconds(
+            {"eager": lambda: model(x), "Program": lambda: program(x), "ep.module()": lambda: module(x)}
+        )
+    print(f"\n{title}")
+    for name, time in times.items():
+        print(f"  {name:12} {time:8.2f} us  {time / times['eager']:6.2f} times eager")
+
+
 def measure_construction(length: int) -> None:
     exported = export(Chain(length), (torch.ones(2),))
     times = {
@@ -80,6 +94,7 @@ def main() -> None:
     measure_calls("one addition, f32[4, 4]", Increment(), torch.ones(4, 4))
     measure_calls("one addition, f32[b, 4]", Increment(), torch.ones(4, 4), ({0: Dim("b", min=1, max=64)},))
     measure_calls("linear 64x64, f32[1, 64]", torch.nn.Linear(64, 64), torch.ones(1, 64))
+    measure_engine("linear 64x64 as one engine, f32[1, 64]", torch.nn.Linear(64, 64), torch.ones(1, 64))
     measure_construction(3600)
 
 
