@@ -395,7 +395,7 @@ def test_the_ledger_is_that_of_the_manifest() -> None:
 def test_effects_and_regions_without_grad_run(dialect: str) -> None:
     class Model(Counter):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            torch.ops.aten._print("a line")
+            torch.ops.aten._print("")
             with torch.no_grad():
                 self.count.add_(1)
                 result = x * 2
