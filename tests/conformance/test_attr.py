@@ -177,6 +177,20 @@ def test_awkward_names(names: list[str], kind: str) -> None:
     assert set(names) <= {*program.state_dict, *program.constants}
 
 
+def test_a_tensor_has_the_name_of_a_method_of_modules() -> None:
+    def build() -> GraphModule:
+        module = chain(scale(scale_1=tensor(5, 4)))
+        module.part_0.type = tensor(6, 4)  # as assigning it does; torch would refuse to register it
+        for node in module.part_0.graph.find_nodes(op="get_attr"):
+            node.target = "type"
+        module.part_0.recompile()
+        return module
+
+    program = export(build(), (tensor(1, 4),))
+    assert [*program.constants] == ["part_0_type_1"]
+    assert torch.equal(program.module()(tensor(2, 4)), build()(tensor(2, 4)))
+
+
 def test_a_name_that_is_a_prefix_of_another() -> None:
     def build() -> GraphModule:
         return chain(

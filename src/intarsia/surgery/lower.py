@@ -18,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from intarsia._torch import MODE_SWITCHES, HigherOrderOperator, OpOverload, pytree
 from intarsia.errors import HybridError, first_line
-from intarsia.surgery.metadata import Metadata, describe
+from intarsia.surgery.metadata import Metadata, describe, refused_call
 from intarsia.surgery.values import Value, tensor_of
 
 _SYMBOLIC = {
@@ -92,10 +92,4 @@ def trace_call(
         with metadata.mode, torch.no_grad():
             return make_fx(call, pre_dispatch=True)(*descriptions)
     except Exception as error:
-        raise HybridError(
-            f"node '{path}'",
-            found=f"{type(error).__name__} ({first_line(error)}) when {node.target} meets its inputs' shapes",
-            expected="a call that can be traced to ATen operators",
-            fix="Replace it by an operator of torch.ops.",
-            node=node.name,
-        ) from error
+        raise refused_call(node, path, error) from error

@@ -93,13 +93,18 @@ class Metadata:
             with self.mode, torch.no_grad(), without_cache(self.mode) if scripted else nullcontext():
                 return node.target(*args, **kwargs)  # type: ignore[operator]  # the walk makes calls of functions only
         except Exception as error:
-            raise HybridError(
-                f"node '{path}'",
-                found=f"{type(error).__name__} ({first_line(error)}) when {node.target} meets its inputs' shapes",
-                expected="an operator that accepts its inputs",
-                fix="Check what the call passes to its partition, position by position.",
-                node=node.name,
-            ) from error
+            raise refused_call(node, path, error) from error
+
+
+def refused_call(node: Node, path: str, error: Exception) -> HybridError:
+    """The error for a call that fails on descriptions of its arguments."""
+    return HybridError(
+        f"node '{path}'",
+        found=f"{type(error).__name__} ({first_line(error)}) when {node.target} meets its inputs' shapes",
+        expected="a call that accepts its inputs",
+        fix="Check what the call passes to its partition, position by position.",
+        node=node.name,
+    )
 
 
 def describe(node: Node, held: Mapping[Node, Any]) -> Described:
