@@ -12,7 +12,7 @@ import torch
 from torch.export import Dim
 
 import intarsia
-from intarsia.errors import ConventionError, EngineUnavailable, HybridError, PartitionError
+from intarsia.errors import ConventionError, EngineUnavailable, FormatError, HybridError, PartitionError
 
 
 class Model(torch.nn.Module):
@@ -115,6 +115,13 @@ def test_programs_of_other_tools_are_saved_and_have_no_ledger(tmp_path: Path) ->
         intarsia.ledger(loaded)
     with pytest.raises(HybridError, match="without coverage"):
         intarsia.coverage(program.module())
+
+
+@pytest.mark.parametrize("subject", ["model.pt2", None, torch.nn.Linear(2, 2)], ids=["text", "nothing", "model"])
+def test_what_is_no_program_is_not_saved(subject: Any, tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="expected a hybrid or a torch.export.ExportedProgram"):
+        intarsia.save(subject, tmp_path / "model.pt2")
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_unknown_backend_is_named_with_the_known_ones() -> None:

@@ -26,9 +26,9 @@ def ledger(program: torch.export.ExportedProgram) -> Ledger:
     return told(find_ledger(program))
 
 
-def find_ledger(program: torch.export.ExportedProgram) -> Ledger | None:
-    """The account of the export that made this very program, or None when another tool made it."""
-    return _LEDGERS.get(program)
+def find_ledger(program: object) -> Ledger | None:
+    """The account of the export that made this very program, or None for anything else."""
+    return _LEDGERS.get(program) if isinstance(program, torch.export.ExportedProgram) else None
 
 
 class Account:
