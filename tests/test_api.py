@@ -119,7 +119,7 @@ def test_programs_of_other_tools_are_saved_and_have_no_ledger(tmp_path: Path) ->
 
 @pytest.mark.parametrize("subject", ["model.pt2", None, torch.nn.Linear(2, 2)], ids=["text", "nothing", "model"])
 def test_what_is_no_program_is_not_saved(subject: Any, tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="expected a hybrid or a torch.export.ExportedProgram"):
+    with pytest.raises(FormatError, match="expected a hybrid or a torch"):
         intarsia.save(subject, tmp_path / "model.pt2")
     assert not list(tmp_path.iterdir())
 
