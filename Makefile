@@ -38,7 +38,7 @@ $(ENV)/python.stamp:
 	@touch $@
 
 $(PINS): requirements/pins.txt $(ENV)/python.stamp
-	sed '$(if $(TORCH),s/^torch==.*/torch==$(TORCH)/)' $< > $@
+	@sed '$(if $(TORCH),s/^torch==.*/torch==$(TORCH)/)' $< > $@
 
 $(ENV)/demo.stamp: $(PINS) pyproject.toml
 	$(BIN)/python -m pip install --constraint $(PINS) --editable '.[demo]'

@@ -24,16 +24,17 @@ def draw_program(facts: ProgramFacts) -> RenderableType:
 
 
 def _parts(facts: ProgramFacts) -> Iterator[RenderableType]:
-    yield Text(f"{facts.nodes} nodes, {len(facts.engines)} engines, dialect {facts.dialect}\n")
+    engines = f"{len(facts.engines)} engine{'' if len(facts.engines) == 1 else 's'}"
+    yield Text(f"program: {facts.nodes} nodes, {engines}, dialect {facts.dialect}\n")
     yield plain_table(("input", "type"), _leaves(facts.inputs))
     yield plain_table(("output", "type"), _leaves(facts.outputs))
     if facts.ranges:
         yield plain_table(("size", "range"), facts.ranges.items())
     if facts.engines:
         yield _engines(facts)
-    yield plain_table(
-        ("operator left in torch", "nodes"), [(name, str(count)) for name, count in facts.operators.items()]
-    )
+    if facts.operators:
+        rows = [(name, str(count)) for name, count in facts.operators.items()]
+        yield plain_table(("operator left in torch", "nodes"), rows)
     if facts.state:
         yield _state(facts)
     yield plain_table(("part", "bytes"), [(part, byte_text(size)) for part, size in facts.size_bytes.items() if size])

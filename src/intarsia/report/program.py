@@ -14,6 +14,7 @@ from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 from intarsia._torch import TreeSpec, pytree
 from intarsia.core.container import EngineContainer
 from intarsia.core.ledger import Ledger
+from intarsia.core.paths import leaf_paths
 from intarsia.core.signature import SHORT_NAMES
 from intarsia.core.writes import written_placeholders
 
@@ -165,12 +166,21 @@ def _range_text(bounds: Any) -> str:
 def _inputs(program: ExportedProgram) -> Iterator[LeafFacts]:
     values = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
     written = set(program.graph_signature.user_inputs_to_mutate.values()) | _written_in_place(program)
-    for spec in program.graph_signature.input_specs:
-        if spec.kind == InputKind.USER_INPUT:
-            name = spec.arg.name
-            constant = getattr(spec.arg, "value", None)
-            value = values.get(name) if isinstance(values.get(name), torch.Tensor | torch.SymInt) else constant
-            yield LeafFacts(name, value_type(value), written=name in written)
+    specs = [spec for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
+    for path, spec in zip(_input_paths(program, len(specs)), specs, strict=True):
+        name = spec.arg.name
+        constant = getattr(spec.arg, "value", None)
+        value = values.get(name) if isinstance(values.get(name), torch.Tensor | torch.SymInt) else constant
+        yield LeafFacts(path or name, value_type(value), written=name in written)
+
+
+def _input_paths(program: ExportedProgram, count: int) -> list[str | None]:
+    """The inputs as a caller names them, or None for each where the program does not tell."""
+    signature = program.module_call_graph[0].signature
+    names = signature.forward_arg_names if signature is not None else None
+    if signature is None or names is None or len(names) < signature.in_spec.child(0).num_children:
+        return [None] * count
+    return [*leaf_paths(signature.in_spec, names)]
 
 
 def _outputs(program: ExportedProgram) -> Iterator[LeafFacts]:

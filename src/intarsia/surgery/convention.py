@@ -15,6 +15,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from intarsia._torch import PytreeConvention, TreeSpec, pytree, pytree_convention
+from intarsia.core.paths import leaf_paths
 from intarsia.errors import ConventionError
 from intarsia.surgery.values import flatten, plain_spec
 
@@ -117,7 +118,7 @@ def _from_pytree(
     examples: list[Any] = [_ABSENT] * len(placeholders)
     if args is not None or kwargs is not None:
         examples = _examples_for(in_spec, names, tuple(args or ()), dict(kwargs or {}))
-    paths = _leaf_paths(in_spec, names)
+    paths = leaf_paths(in_spec, names)
     leaves = tuple(
         InputLeaf(node.name, path, example, describe(node))
         for node, path, example in zip(placeholders, paths, examples, strict=True)
@@ -143,18 +144,6 @@ def _argument_names(names: Sequence[str], in_spec: TreeSpec) -> tuple[str, ...]:
     padded = own[: positional.num_children]
     padded += [f"arg_{index}" for index in range(len(padded), positional.num_children)]
     return (*padded, *keywords.context)
-
-
-def _leaf_paths(in_spec: TreeSpec, names: Sequence[str]) -> list[str]:
-    structure = pytree.tree_unflatten(list(range(in_spec.num_leaves)), in_spec)
-    with_paths, _ = pytree.tree_flatten_with_path(structure)
-    paths = []
-    for (part, argument, *rest), _leaf in with_paths:
-        positional = isinstance(part, pytree.SequenceKey) and part.idx == 0
-        index = argument.idx if isinstance(argument, pytree.SequenceKey) else 0
-        name = names[index] if positional else str(getattr(argument, "key", argument))
-        paths.append(name + pytree.keystr(tuple(rest)))
-    return paths
 
 
 def _examples_for(in_spec: TreeSpec, names: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

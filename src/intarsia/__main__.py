@@ -1,0 +1,8 @@
+"""`python -m intarsia` is the command `intarsia`."""
+
+from __future__ import annotations
+
+from intarsia.cli import main
+
+if __name__ == "__main__":
+    main()
