@@ -28,7 +28,7 @@ def import_openvino() -> ModuleType:
             "backend 'openvino'",
             found=f"that the module 'openvino' cannot be imported ({error})",
             expected="OpenVINO 2025.4",
-            fix="Install intarsia with its extra [openvino], or: pip install 'openvino>=2025.4,<2026'",
+            fix="Install the extra intarsia[openvino], or: pip install 'openvino>=2025.4,<2026'",
         ) from error
     module: ModuleType = openvino
     return module
