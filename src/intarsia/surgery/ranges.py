@@ -171,7 +171,8 @@ class Symbols:
 
 
 def _hint(size: Any) -> int:
-    return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
+    hint: Any = size.node.hint if isinstance(size, torch.SymInt) else size
+    return int(hint)
 
 
 def ranges_of(
