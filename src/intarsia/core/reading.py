@@ -177,7 +177,8 @@ class Reader:
             return destination
         # An operator by its identity, for hashing one is slow.
         target = id(node.target) if isinstance(node.target, OpOverload) else node.target
-        key = (target, self._key(node.args, values), self._key(node.kwargs, values), self._epoch())
+        keywords = self._key(node.kwargs, values) if node.kwargs else ()
+        key = (target, self._key(node.args, values), keywords, self._epoch())
         if self._has_effect(call, node):
             made = self._numbering.number((*key, len(self.effects)), node.name)
             self.effects.append(made)
@@ -202,8 +203,7 @@ class Reader:
         """An argument as a key: nodes by what they hold now, containers by their elements, constants by type too."""
         value = values[argument] if isinstance(argument, Node) else argument
         if isinstance(value, Number):
-            held = self._expand(value)
-            return held if isinstance(held, Number) else tuple(held)
+            return tuple(self._expand(value)) if value.length else self.written.get(value, value)
         if isinstance(value, (tuple, list)):
             return tuple([self._key(item, values) for item in value])
         if isinstance(value, dict):
@@ -214,7 +214,7 @@ class Reader:
 
     def _has_effect(self, call: _Call, node: Node) -> bool:
         if isinstance(node.target, OpOverload):
-            return bool(schema_of(node.target).written) or self._numbering.effects.has(node, {})
+            return self._numbering.effects.has(node, {})
         bodies = {source: _body(call.values[source]) for source in node.all_input_nodes}
         return self._numbering.effects.has(node, bodies)
 

@@ -77,7 +77,8 @@ class Writes:
             bodies: Modules that `get_attr` nodes of its graph name, by their target.
         """
         if isinstance(node.target, OpOverload):
-            return _nodes_in(arguments_at(node, schema_of(node.target).written))
+            written = schema_of(node.target).written
+            return _nodes_in(arguments_at(node, written)) if written else []
         if not isinstance(node.target, HigherOrderOperator):
             return []
         return self._of_bodies(node, bodies)

@@ -266,7 +266,10 @@ class Inliner:
         subject = frame.subject(node)
         self._count += 1
         check_limit("node", subject, self._count, limits.MAX_NODES, "calls so far")
-        image = self._graph.create_node("call_function", node.target, tuple(args), kwargs, name=node.name)
+        image = self._graph.create_node("call_function", node.target, name=node.name)
+        image.args = tuple(args)  # set afterwards: `create_node` walks through all arguments that it is given
+        if kwargs:
+            image.kwargs = kwargs
         meta = image.meta
         meta.update(node.meta)
         if not (frame.trusted and "val" in meta and self._metadata.owns(meta["val"])):
