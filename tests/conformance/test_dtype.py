@@ -31,7 +31,8 @@ def test_a_dtype_as_input_and_state(dtype: torch.dtype, kind: Any) -> None:
     def fill(g: Draft) -> Any:
         a, w = g.placeholder("a"), g.get_attr("w")
         both = g.op(aten.logical_xor.default if dtype is torch.bool else aten.add.Tensor, a, w)
-        return both, g.op(aten.ne.Tensor, both, w), g.op(aten._to_copy.default, both, dtype=torch.float32), w
+        wide = torch.complex128 if dtype.is_complex else torch.float32
+        return both, g.op(aten.ne.Tensor, both, w), g.op(aten._to_copy.default, both, dtype=wide), w
 
     x = numbers(dtype, 2, 3)
     build = described(fill, {"w": kind(numbers(dtype, 3))}, x)

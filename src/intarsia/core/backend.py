@@ -19,6 +19,10 @@ class BuiltEngine:
         backend_version: Version of the library that built the payload.
         target: What the payload was compiled for, as text that a person can read ("CPU x86-64 avx2").
         options: Options that `rebuild` needs again; JSON values only.
+
+    Example:
+        >>> BuiltEngine(b"compiled", source=None, backend_version="1.0", target="CPU", options={}).payload
+        b'compiled'
     """
 
     payload: bytes
@@ -33,7 +37,13 @@ class Engine(Protocol):
     """A compiled partition, ready to run.
 
     It may be called from several threads at once. It holds on to the memory of its inputs until the call has
-    ended. Its outputs are contiguous, and alias neither its inputs nor each other nor a later call's outputs.
+    ended. Its outputs are contiguous, and alias neither its inputs nor each other nor a later call's outputs; except
+    that an output which the signature says goes into an input is that input, with the new value written into it. The
+    partition's graph shows such a write, by a `copy_` of the output into the placeholder of the input.
+
+    Example:
+        >>> isinstance(lambda inputs: [inputs[0] + 1], Engine)
+        True
     """
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -46,6 +56,14 @@ class Backend(Protocol):
 
     Constructing a backend imports nothing heavy and never fails; each half imports its library when it is first
     used and raises `EngineUnavailable` (naming the extra that installs it) when it is missing.
+
+    Example:
+        >>> from intarsia.core.registry import find_backend
+        >>> backend: Backend = find_backend("openvino")
+        >>> program = torch.export.export(torch.nn.ReLU(), (torch.tensor([-1.0, 2.0]),))
+        >>> engine = backend.load(memoryview(backend.build(program, {}).payload), {})
+        >>> engine([torch.tensor([-3.0, 4.0])])
+        [tensor([0., 4.])]
     """
 
     name: str

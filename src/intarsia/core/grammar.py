@@ -2,8 +2,8 @@
 
 The grammar::
 
-    signature := list "->" list
-    list      := "(" [ type { "," type } ] ")"
+    signature := "(" [ type { "," type } ] ")" "->" "(" [ output { "," output } ] ")"
+    output    := type [ "into" integer ]
     type      := dtype "[" [ dim { "," dim } ] "]"
     dim       := term { ("+" | "-") term }
     term      := factor { ("*" | "//" | "%") factor }
@@ -24,10 +24,11 @@ _MAX_DEPTH = 50
 _Item = TypeVar("_Item")
 
 TypeText = tuple[str, tuple[Dim, ...]]
+OutputText = tuple[TypeText, int | None]
 
 
-def read_signature(text: str) -> tuple[list[TypeText], list[TypeText]]:
-    """Inputs and outputs of a signature, each a dtype's name and dims.
+def read_signature(text: str) -> tuple[list[TypeText], list[OutputText]]:
+    """Inputs and outputs of a signature: a dtype's name and dims, and for outputs the input that each is written into.
 
     Raises:
         EngineError: The text does not follow the grammar.
@@ -42,10 +43,10 @@ class _Reader:
         self._tokens = self._tokenize()
         self._position = 0
 
-    def signature(self) -> tuple[list[TypeText], list[TypeText]]:
+    def signature(self) -> tuple[list[TypeText], list[OutputText]]:
         inputs = self._list("(", self._type, ")")
         self._take("->")
-        outputs = self._list("(", self._type, ")")
+        outputs = self._list("(", self._output, ")")
         if self._next():
             raise self._error("the end")
         return inputs, outputs
@@ -98,6 +99,15 @@ class _Reader:
 
     def _type(self) -> TypeText:
         return self._name(), tuple(self._list("[", self._dim, "]"))
+
+    def _output(self) -> OutputText:
+        type_text = self._type()
+        if not self._accept("into"):
+            return type_text, None
+        if not self._next().isdigit():
+            raise self._error("the position of an input")
+        self._position += 1
+        return type_text, int(self._tokens[self._position - 1])
 
     def _dim(self) -> Dim:
         return self._binary(self._term, "+", "-")

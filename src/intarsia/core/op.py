@@ -24,6 +24,9 @@ def run_engine(inputs: Sequence[torch.Tensor], engine: torch.Tensor, signature: 
         engine: uint8[n] on the CPU: an engine container.
         signature: Text of the engine's signature.
 
+    An input that the engine writes into is copied first: like every operator without a declared write, this one
+    changes nothing that it is given.
+
     Returns:
         Contiguous tensors that alias nothing and do not require grad.
 
@@ -31,14 +34,55 @@ def run_engine(inputs: Sequence[torch.Tensor], engine: torch.Tensor, signature: 
         EngineError: The engine is damaged, cannot be loaded, or fails while running.
         ArgumentError: An input does not fit the signature.
     """
+    return run_engine_in_place(inputs, engine, signature, ())
+
+
+def run_engine_in_place(
+    inputs: Sequence[torch.Tensor], engine: torch.Tensor, signature: str, written: Sequence[int]
+) -> list[torch.Tensor]:
+    """Run an engine that may write into some of its inputs.
+
+    Args:
+        inputs: As for `run_engine`; those that are written are contiguous.
+        engine: As for `run_engine`.
+        signature: As for `run_engine`.
+        written: Positions of the inputs that the engine may write into; others that it would write are copied first.
+
+    Returns:
+        As `run_engine`; an output that goes into one of `written` is that input.
+
+    Raises:
+        EngineError: As for `run_engine`; or an output is not in the memory that the signature says.
+        ArgumentError: An input does not fit the signature.
+    """
     from intarsia.core.instance import find_instance
 
     instance = find_instance(engine, signature)
     instance.signature.check(inputs)
-    if not torch.is_grad_enabled():
-        return instance.engine(inputs)
-    with torch.no_grad():
-        return instance.engine(inputs)
+    into = instance.signature.into
+    if into:
+        copied = set(into.values()).difference(written)
+        inputs = [x.clone(memory_format=torch.contiguous_format) if i in copied else x for i, x in enumerate(inputs)]
+    if torch.is_grad_enabled():
+        with torch.no_grad():
+            outputs = instance.engine(inputs)
+    else:
+        outputs = instance.engine(inputs)
+    for i, k in into.items():
+        if outputs[i].data_ptr() != inputs[k].data_ptr():
+            raise _not_written(instance.subject, i, k)
+    return outputs
+
+
+def _not_written(subject: str, output: int, into: int) -> Exception:
+    from intarsia.errors import EngineError
+
+    return EngineError(
+        subject,
+        found=f"output {output} in memory of its own",
+        expected=f"it in the memory of input {into}, as the signature says",
+        fix="Build the engine again, or take 'into' out of its signature.",
+    )
 
 
 def fake_run_engine(inputs: Sequence[torch.Tensor], engine: torch.Tensor, signature: str) -> list[torch.Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import count
 
@@ -38,7 +38,13 @@ _DTYPES = {name: dtype for dtype, name in SHORT_NAMES.items()}
 
 @dataclass(frozen=True)
 class TensorType:
-    """Dtype and dims of one input or output; prints as `f32[b, 2*b + 1]`."""
+    """Dtype and dims of one input or output.
+
+    Example:
+        >>> from intarsia.core.dim import Symbol
+        >>> str(TensorType(torch.float32, (Symbol("b"), 8)))
+        'f32[b, 8]'
+    """
 
     dtype: torch.dtype
     dims: tuple[Dim, ...]
@@ -51,25 +57,36 @@ class TensorType:
 class EngineSignature:
     """Dtypes and shapes of an engine's inputs and outputs.
 
+    Attributes:
+        inputs: Types of the inputs.
+        outputs: Types of the outputs.
+        into: For each output that the engine writes into the memory of an input: its position, and the input's.
+
     Example:
         >>> signature = EngineSignature.parse("(f32[b, 128], i64[b]) -> (f32[b, 2*b + 1])")
         >>> signature.output_shapes([(4, 128), (4,)])
         [(4, 9)]
+        >>> dict(EngineSignature.parse("(f32[8], f32[4, 8]) -> (f32[8], f32[4, 8] into 1)").into)
+        {1: 1}
     """
 
     inputs: tuple[TensorType, ...]
     outputs: tuple[TensorType, ...]
+    into: Mapping[int, int] = field(default_factory=dict, hash=False)
 
     def __str__(self) -> str:
-        return f"({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})"
+        outputs = [
+            f"{output} into {self.into[i]}" if i in self.into else f"{output}" for i, output in enumerate(self.outputs)
+        ]
+        return f"({', '.join(map(str, self.inputs))}) -> ({', '.join(outputs)})"
 
     @classmethod
     def parse(cls, text: str) -> EngineSignature:
         """The signature that `str()` wrote.
 
         Raises:
-            EngineError: The text does not follow the grammar, names an unknown dtype, or has an output size that
-                no input tells.
+            EngineError: The text does not follow the grammar, names an unknown dtype, has an output size that
+                no input tells, or an output that goes into no input of its type, or into another output's.
         """
         return _parse(text)
 
@@ -139,8 +156,11 @@ class EngineSignature:
 def _parse(text: str) -> EngineSignature:
     inputs, outputs = read_signature(text)
     signature = EngineSignature(
-        tuple(_tensor_type(text, tensor) for tensor in inputs), tuple(_tensor_type(text, tensor) for tensor in outputs)
+        tuple(_tensor_type(text, tensor) for tensor in inputs),
+        tuple(_tensor_type(text, tensor) for tensor, _ in outputs),
+        {i: into for i, (_, into) in enumerate(outputs) if into is not None},
     )
+    _check_into(text, signature)
     for i, output in enumerate(signature.outputs):
         unknown = signature.unknown_sizes(output)
         if unknown:
@@ -151,6 +171,18 @@ def _parse(text: str) -> EngineSignature:
                 fix="Write the output's sizes in terms of the input sizes.",
             )
     return signature
+
+
+def _check_into(text: str, signature: EngineSignature) -> None:
+    taken = list(signature.into.values())
+    for i, k in signature.into.items():
+        if k >= len(signature.inputs) or signature.inputs[k] != signature.outputs[i] or taken.count(k) > 1:
+            raise EngineError(
+                f"engine signature {text!r}",
+                found=f"output {i}, a {signature.outputs[i]}, into input {k}",
+                expected="an input of the same type, that no other output goes into",
+                fix="Name the input whose memory the engine writes.",
+            )
 
 
 def _tensor_type(text: str, tensor: TypeText) -> TensorType:

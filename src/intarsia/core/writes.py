@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from intarsia._torch import HigherOrderOperator, OpOverload, pytree, schema_of
+from intarsia.core.operands import operands_of
 
 # These may return an argument itself, or a view of it, and their schemas do not tell.
 _UNTOLD_VIEWS = frozenset(
@@ -48,19 +49,18 @@ class Aliases:
         return frozenset().union(*(self._sources[node] for node in _nodes_in(value)))
 
     def _read(self, node: torch.fx.Node) -> Nodes:
-        if node.op == "placeholder":
-            return frozenset((node,))
-        if node.op != "call_function":
-            return frozenset()
-        if node.target is operator.getitem:
-            return self.of(node.args[0])
-        if isinstance(node.target, HigherOrderOperator):
-            return self.of((node.args, node.kwargs))
-        if not isinstance(node.target, OpOverload):
-            return frozenset()
-        if node.target.overloadpacket in _UNTOLD_VIEWS:
-            return self.of((node.args, node.kwargs))
-        return self.of(arguments_at(node, schema_of(node.target).aliased))
+        return frozenset((node,)) if node.op == "placeholder" else self.of(aliased_arguments(node))
+
+
+def aliased_arguments(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """Nodes among a call's arguments that its result may share memory with; see `Aliases`."""
+    if node.op != "call_function":
+        return []
+    if isinstance(node.target, OpOverload) and node.target.overloadpacket not in _UNTOLD_VIEWS:
+        return _nodes_in(arguments_at(node, schema_of(node.target).aliased))
+    if node.target is operator.getitem or isinstance(node.target, (OpOverload, HigherOrderOperator)):
+        return node.all_input_nodes
+    return []
 
 
 class Writes:
@@ -84,10 +84,13 @@ class Writes:
         return self._of_bodies(node, bodies)
 
     def _of_bodies(self, node: torch.fx.Node, bodies: Mapping[str, Any]) -> list[torch.fx.Node]:
-        """What bodies write of the operands, which stand behind the bodies in the order of the bodies' placeholders."""
+        """What bodies write of their operands; of an operator that is not known these stand behind the bodies."""
         leaves = pytree.tree_leaves((node.args, node.kwargs))
         named = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.fx.Node) and leaf.op == "get_attr"]
+        known = operands_of(node.target, node.args)
         operands = leaves[named[-1] + 1 :] if named else []
+        if known is not None:
+            operands = [*known.made, *known.passed]
         written: dict[torch.fx.Node, None] = {}
         for body in (bodies.get(str(leaves[i].target)) for i in named):
             positions = self._written_positions(body)
@@ -105,16 +108,21 @@ class Writes:
             self._positions[id(body)] = frozenset(i for i, node in enumerate(placeholders) if node in written)
         return self._positions[id(body)]
 
-    def of_graph(self, module: torch.fx.GraphModule) -> Nodes:
-        """Placeholders that the calls of a flat graph write."""
+    def of_graph(self, module: torch.fx.GraphModule) -> dict[torch.fx.Node, list[torch.fx.Node]]:
+        """Placeholders that the calls of a flat graph write -> the calls that do, in graph order."""
         bodies = {str(n.target): _attribute(module, str(n.target)) for n in module.graph.find_nodes(op="get_attr")}
         calls = [node for node in module.graph.nodes if node.op == "call_function"]
-        written = [value for node in calls for value in self.of(node, bodies)]
-        return Aliases(module.graph).of(written) if written else frozenset()
+        written = {node: values for node in calls if (values := self.of(node, bodies))}
+        aliases = Aliases(module.graph) if written else None
+        found: dict[torch.fx.Node, list[torch.fx.Node]] = {}
+        for node, values in written.items():
+            for placeholder in aliases.of(values) if aliases else ():
+                found.setdefault(placeholder, []).append(node)
+        return found
 
 
-def written_placeholders(module: torch.fx.GraphModule) -> Nodes:
-    """Placeholders of a flat graph that its operators write in place."""
+def written_placeholders(module: torch.fx.GraphModule) -> dict[torch.fx.Node, list[torch.fx.Node]]:
+    """Placeholders of a flat graph that its operators write in place -> the nodes that do, in graph order."""
     return Writes().of_graph(module)
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-import intarsia.core.op  # noqa: F401 - registers the operator
 from intarsia.core.container import EngineContainer
+from intarsia.core.engine_calls import engine_calls
 from intarsia.errors import EngineError
 
 
@@ -38,7 +38,7 @@ class EngineEntry:
 
 
 def read_engines(program: torch.export.ExportedProgram) -> tuple[EngineEntry, ...]:
-    """The engines of a program, in graph order. Each is compared with its hashes.
+    """The engines of a program and of its operators' bodies, in graph order. Each is compared with its hashes.
 
     Raises:
         EngineError: An engine is damaged, or its bytes are not in the program; names the engine.
@@ -48,11 +48,10 @@ def read_engines(program: torch.export.ExportedProgram) -> tuple[EngineEntry, ..
 
 def _engine_constants(program: torch.export.ExportedProgram) -> Iterator[str]:
     targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs}
-    for node in program.graph.find_nodes(op="call_function", target=torch.ops.intarsia.run_engine.default):
-        engine = node.args[1]
+    for node, engine in engine_calls(program.graph_module):
         constant = targets.get(engine.name) if isinstance(engine, torch.fx.Node) else None
         if constant is None:
-            raise _misplaced(node.name, f"an engine that is computed ({engine})")
+            raise _misplaced(node, f"an engine that is computed ({engine})")
         yield constant
 
 

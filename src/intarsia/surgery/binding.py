@@ -1,4 +1,4 @@
-"""What a call passes, bound to the placeholders of the graph that it calls: by position, keyword and default."""
+"""What a call passes, bound to the placeholders of the graph that it calls: by position, keyword, default; and back."""
 
 from __future__ import annotations
 
@@ -41,6 +41,15 @@ def bind(graph: Graph, args: Sequence[Value], kwargs: Mapping[str, Value], place
     if left or named:
         raise _misfit(placeholders, args, kwargs, place)
     return values
+
+
+def restructure(graph: Graph, returned: Value) -> Value:
+    """What a graph's output node returns, in the structure that its calling convention gives to it."""
+    convention = pytree_convention(graph)
+    if convention is None or convention.out_spec is None:
+        return returned
+    leaves = list(returned) if isinstance(returned, (list, tuple)) else [returned]
+    return pytree.tree_unflatten(leaves, convention.out_spec)
 
 
 def _bind_leaves(

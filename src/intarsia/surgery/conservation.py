@@ -15,7 +15,8 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Node
 
 from intarsia._torch import is_training, pytree, pytree_convention
-from intarsia.core.reading import Number, Numbering, Reader, Traced, key_of
+from intarsia.core.numbering import Number, Numbering, key_of
+from intarsia.core.reading import Reader, Traced
 from intarsia.errors import ConservationError
 from intarsia.surgery.values import flatten
 

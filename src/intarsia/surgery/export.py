@@ -14,10 +14,12 @@ from torch.fx import Graph, GraphModule, Node
 from intarsia._torch import TreeSpec, new_fake_mode, pytree
 from intarsia.core.coverage import find_coverage
 from intarsia.errors import HybridError
+from intarsia.surgery.aliasing import check_engine_writes
 from intarsia.surgery.assemble import Parts, assemble, remove_dead
 from intarsia.surgery.collection import collection_paused
 from intarsia.surgery.conservation import check_conservation
 from intarsia.surgery.convention import Constant, Convention, InputLeaf, read_convention
+from intarsia.surgery.higher_order import Shared
 from intarsia.surgery.inline import Inliner
 from intarsia.surgery.ledger import Account
 from intarsia.surgery.lift import Lifter, new_placeholder, order_placeholders
@@ -50,6 +52,7 @@ def export(
         HybridError: A partition has no graph, or a call does not fit it.
         StateError: A graph reads an attribute that is missing or cannot be exported.
         ConventionError: The graph does not say how it is called, and neither do the examples.
+        MutationError: A write would be lost: an engine writes into a computed value, or a body into its operand.
         ConservationError: The result would not hold what the hybrid holds.
 
     Example:
@@ -81,20 +84,23 @@ def _export(
     inputs = _place_inputs(graph, convention.leaves, request.described)
     values = _bind_inputs(convention, inputs, request.described)
     lifter = Lifter(hybrid, graph, metadata)
-    inliner = Inliner(graph, lifter, metadata, account)
-    leaves, out_spec = _outputs(inliner.inline(hybrid, values), convention)
+    shared = Shared(metadata, account)
+    inliner = Inliner(graph, lifter, shared)
+    leaves, out_spec = _outputs(inliner.inline(hybrid, hybrid.graph, values), convention)
     _note_outputs(leaves, out_spec, account)
     output = graph.output(tuple(leaves))
     remove_dead(graph, inliner.bodies, account)
 
     targets = {node: entry.name for entry, node in lifter.lifted() if entry.kind is not InputKind.CUSTOM_OBJ}
     targets |= {node: leaf.path for leaf, node in zip(convention.leaves, inputs, strict=True)}
+    check_engine_writes(graph, targets)
     mutations = MutationFinder(graph, targets, metadata, account).declare(inliner.writers, lifter.sharing())
     leaves = output.args[0]
     output.args = ((*mutations.values.values(), *leaves),)
     if mutations.copies:
         remove_dead(graph, inliner.bodies, account)
     lifted = lifter.finish(mutations.written, account)
+    inliner.keep_apart({entry.name.partition(".")[0] for entry, _ in lifted})
     order_placeholders(graph, [*(node for _, node in lifted), *inputs])
 
     parts = Parts(
@@ -113,7 +119,7 @@ def _export(
     program = assemble(parts)
     account.close(program)
     copies = [node.name for node in mutations.copies]
-    check_conservation(hybrid, values, program, traced=inliner.traced, copies=copies)
+    check_conservation(hybrid, values, program, traced=shared.traced, copies=copies)
     return program
 
 

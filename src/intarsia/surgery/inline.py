@@ -6,7 +6,7 @@ The walk keeps its own stack, so that nesting is bounded by a stated limit and n
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,17 +14,15 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
-from intarsia._torch import TreeSpec, is_guard_module, pytree, pytree_convention, schema_of
+from intarsia._torch import HigherOrderOperator, TreeSpec, is_guard_module, pytree, schema_of
 from intarsia.core.op import RUN_ENGINE
-from intarsia.core.writes import Writes
 from intarsia.errors import HybridError
 from intarsia.surgery import limits
-from intarsia.surgery.binding import bind
-from intarsia.surgery.ledger import Account
-from intarsia.surgery.lift import Lifter
+from intarsia.surgery.binding import bind, restructure
+from intarsia.surgery.bodies import StateReader
+from intarsia.surgery.higher_order import BodyTable, Shared, refuse_lost_writes
 from intarsia.surgery.limits import check_limit
 from intarsia.surgery.lower import is_exportable, is_mode_switch, trace_call, trace_module
-from intarsia.surgery.metadata import Metadata
 from intarsia.surgery.state import join, resolve
 from intarsia.surgery.values import Value, is_container
 
@@ -69,38 +67,54 @@ class Inliner:
     Args:
         graph: The new graph, which holds the placeholders of the inputs already.
         lifter: Makes the placeholders of state.
-        metadata: Makes descriptions.
-        account: Takes the ledger's entries.
+        shared: What this walk has in common with those of bodies.
+        depth: How many bodies this walk is inside of.
 
     Attributes:
         writers: Nodes of the new graph that write, in order, with the arguments that each writes.
         bodies: What `get_attr` nodes of the new graph name, by their target: bodies of higher-order operators.
-        traced: Graphs that were traced for calls of something that has none, with the owner of their attributes, by
-            the place of the call.
     """
 
-    def __init__(self, graph: Graph, lifter: Lifter, metadata: Metadata, account: Account) -> None:
+    def __init__(self, graph: Graph, lifter: StateReader, shared: Shared, depth: int = 0) -> None:
         self.writers: dict[Node, list[Node]] = {}
-        self._writes = Writes()
         self.bodies: dict[str, Any] = {}
-        self.traced: dict[str, tuple[Any, Graph]] = {}
         self._graph = graph
         self._lifter = lifter
-        self._metadata = metadata
-        self._account = account
+        self._shared = shared
+        self._depth = depth
+        self._metadata = shared.metadata
+        self._account = shared.account
         self._stack: list[_Frame] = []
         self._count = 0
-        self._modules: dict[int, Graph] = {}
-        self._body_nodes: dict[int, Node] = {}
         self._held: dict[Node, Any] = {}
+        self._table = BodyTable(graph, self, lifter, shared, self._held)
         self._elements: dict[tuple[Node, int], Node] = {}
 
-    def inline(self, hybrid: GraphModule, inputs: Mapping[Node, Value]) -> Value:
-        """Inline the hybrid's own graph.
+    def inside(self, graph: Graph, lifter: StateReader, place: str) -> Inliner:
+        """The walk of a body of a higher-order operator in this walk's graph.
 
         Args:
-            hybrid: Not modified.
+            graph: The body's new graph.
+            lifter: Makes its placeholders of state.
+            place: Place of the walk.
+
+        Raises:
+            HybridError: Too many bodies stand inside one another.
+        """
+        check_limit("body", place, self._depth + 1, limits.MAX_BODY_DEPTH, "bodies inside one another")
+        return Inliner(graph, lifter, self._shared, self._depth + 1)
+
+    def inline(
+        self, owner: torch.nn.Module, graph: Graph, inputs: Mapping[Node, Value], path: str = "", place: str = ""
+    ) -> Value:
+        """Inline a graph, and all that it calls.
+
+        Args:
+            owner: Module whose attributes the graph reads; not modified.
+            graph: The hybrid's own graph, or that of a body.
             inputs: Value of each of its placeholders.
+            path: Dotted path of the module in the hybrid.
+            place: How the ledger names this walk.
 
         Returns:
             What its output node returns, in values of the new graph.
@@ -110,7 +124,7 @@ class Inliner:
             StateError: A graph reads an attribute that is missing or cannot be exported.
         """
         trusted = all(self._metadata.fits(placeholder, value) for placeholder, value in inputs.items())
-        self._stack.append(_Frame(hybrid, hybrid.graph, "", "", dict(inputs), trusted, None))
+        self._stack.append(_Frame(owner, graph, path, place, dict(inputs), trusted, None))
         while True:
             frame = self._stack[-1]
             node = next(frame.rest)
@@ -123,6 +137,10 @@ class Inliner:
                 return pytree.tree_map_only(Node, self._expand, returned)
             self._leave(frame, frame.caller, returned)
 
+    def keep_apart(self, names: Collection[str]) -> None:
+        """Give bodies other names than these, which state needs."""
+        self._table.keep_apart(names)
+
     def _visit(self, frame: _Frame, node: Node) -> None:
         if node.op == "get_attr":
             frame.values[node] = self._read(frame, node)
@@ -134,28 +152,19 @@ class Inliner:
     def _read(self, frame: _Frame, node: Node) -> Node:
         found = resolve(frame.owner, str(node.target), frame.path)
         value = found[2]
-        if isinstance(value, (torch.nn.Module, TreeSpec)):
-            body = self._name_body(value, str(node.target))
-            self._account.note("node", frame.subject(node), "kept", body)
+        if isinstance(value, torch.nn.Module):
+            body = self._table.token(value, str(node.target), join(frame.path, str(node.target)))
+            self._account.note("node", frame.subject(node), "merged", body)
             return body
+        if isinstance(value, TreeSpec):
+            named = self._table.name(value, str(node.target))
+            self._account.note("node", frame.subject(node), "kept", named)
+            return named
         placeholder = self._lifter.read(found, node, frame.path)
         if isinstance(value, torch.ScriptObject):
             self._held[placeholder] = value
         self._account.note("node", frame.subject(node), "merged", placeholder, "state read as an input")
         return placeholder
-
-    def _name_body(self, body: Any, target: str) -> Node:
-        if id(body) in self._body_nodes:
-            return self._body_nodes[id(body)]
-        base = name = target.replace(".", "_")
-        number = 0
-        while name in self.bodies:
-            number += 1
-            name = f"{base}_{number}"
-        self.bodies[name] = body
-        node = self._body_nodes[id(body)] = self._graph.create_node("get_attr", name)
-        self._held[node] = body
-        return node
 
     def _enter(self, frame: _Frame, node: Node) -> None:
         target, place = str(node.target), frame.subject(node)
@@ -165,13 +174,18 @@ class Inliner:
             self._account.note("partition", place, "removed", None, "guard; the program checks its own inputs")
             return
         check_limit("partition", place, len(self._stack), limits.MAX_DEPTH, "levels of nesting")
-        graph = self._graph_of(module, place)
+        graph = self.graph_of(module, place)
         values = bind(graph, *frame.arguments(node), place)
         trusted = all(self._metadata.fits(placeholder, value) for placeholder, value in values.items())
         self._account.note("partition", place, "merged", None, "inlined")
         self._stack.append(_Frame(module, graph, join(frame.path, target), place, values, trusted, node))
 
-    def _graph_of(self, module: Any, place: str) -> Graph:
+    def graph_of(self, module: Any, place: str) -> Graph:
+        """The graph of a module that a node calls, or names as a body; an ordinary module is traced.
+
+        Raises:
+            HybridError: It has none, and cannot be traced.
+        """
         if isinstance(module, GraphModule):
             return module.graph
         if not isinstance(module, torch.nn.Module) or isinstance(module, torch.jit.ScriptModule):
@@ -182,17 +196,15 @@ class Inliner:
                 fix="Give the engine a graph body, or make the partition a GraphModule.",
                 node=place,
             )
-        if id(module) not in self._modules:
-            self._modules[id(module)] = trace_module(module, place)
-        self.traced[place] = module, self._modules[id(module)]
-        return self._modules[id(module)]
+        graphs = self._shared.modules
+        if id(module) not in graphs:
+            graphs[id(module)] = trace_module(module, place)
+        self._shared.traced.graphs[place] = module, graphs[id(module)]
+        return graphs[id(module)]
 
     def _leave(self, frame: _Frame, caller: Node, returned: Value) -> None:
         """Hand what a partition returns to its caller, in the partition's own structure."""
-        convention = pytree_convention(frame.graph)
-        if convention is not None and convention.out_spec is not None:
-            leaves = list(returned) if isinstance(returned, (list, tuple)) else [returned]
-            returned = pytree.tree_unflatten(leaves, convention.out_spec)
+        returned = restructure(frame.graph, returned)
         self._stack[-1].values[caller] = returned
         if caller.op == "call_module":
             self._note_outputs(frame.place, returned)
@@ -234,6 +246,8 @@ class Inliner:
         return taken
 
     def _emit(self, frame: _Frame, node: Node, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+        if isinstance(node.target, HigherOrderOperator):
+            args, kwargs = self._table.give(node, frame.subject(node), (tuple(args), kwargs), trusted=frame.trusted)
         if node.target is not operator.getitem or not isinstance(args[0].meta["val"], (tuple, list)):
             return self._copy(frame, node, args, kwargs)
         positions = range(len(args[0].meta["val"]))
@@ -275,8 +289,9 @@ class Inliner:
         if not (frame.trusted and "val" in meta and self._metadata.owns(meta["val"])):
             switch = is_mode_switch(node.target)
             meta["val"] = None if switch else self._metadata.of_call(image, subject, self._held)
-        written = self._writes.of(image, self.bodies)
+        written = self._shared.writes.of(image, self.bodies)
         if written:
+            refuse_lost_writes(image, written, subject)
             self.writers[image] = written
         self._account.note("node", subject, "kept", image)
         if node.target is RUN_ENGINE:
@@ -289,5 +304,5 @@ class Inliner:
         given = [leaf for leaf in pytree.tree_leaves((tuple(args), kwargs)) if isinstance(leaf, Node)]
         values = dict(zip(traced.graph.find_nodes(op="placeholder", sort=True), given, strict=True))
         self._account.note("node", place, "merged", None, "traced to ATen operators")
-        self.traced[place] = traced, traced.graph
+        self._shared.traced.graphs[place] = traced, traced.graph
         self._stack.append(_Frame(traced, traced.graph, frame.path, place, values, trusted=True, caller=node))

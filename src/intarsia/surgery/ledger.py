@@ -5,7 +5,7 @@ from __future__ import annotations
 from weakref import WeakKeyDictionary
 
 import torch
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 from intarsia.core.ledger import Entry, Fate, Kind, Ledger, told
 from intarsia.errors import ConservationError
@@ -41,6 +41,8 @@ class Account:
         self._entries: list[tuple[Kind, str, Fate, Node | None, str]] = []
         self._removed: dict[Node, str] = {}
         self._replaced: dict[Node, Node] = {}
+        self._holders: dict[Graph, list[Node]] = {}
+        self._paths: dict[Graph, str | None] = {}
 
     def note(self, kind: Kind, subject: str, fate: Fate, image: Node | None, reason: str = "") -> None:
         """Enter what became of one thing."""
@@ -55,6 +57,10 @@ class Account:
         self._removed[image] = reason
         self._replaced[image] = by
 
+    def place_body(self, graph: Graph, holder: Node) -> None:
+        """Enter that a node names the body of which this is the graph."""
+        self._holders.setdefault(graph, []).append(holder)
+
     def close(self, program: torch.export.ExportedProgram) -> None:
         """Check the account against the program and keep it.
 
@@ -66,6 +72,9 @@ class Account:
         """
         entries = [self._settle(*entry) for entry in self._entries]
         present = {node.name: node for node in program.graph.nodes}
+        for path in filter(None, self._paths.values()):
+            body = program.graph_module.get_submodule(path)
+            present |= {f"{path}.{node.name}": node for node in body.graph.nodes}
         images = {entry.image for entry in entries if entry.image is not None}
         lost = images - present.keys()
         invented = {name for name, node in present.items() if node.op == "call_function" and name not in images}
@@ -83,7 +92,28 @@ class Account:
             reason = self._removed[image]
             image = self._replaced.get(image)
             fate = "removed" if image is None else "merged"
-        return Entry(kind, subject, fate, None if image is None else image.name, reason)
+        name = None if image is None else image.name
+        if image is not None and image.graph in self._holders:
+            path = self._path(image.graph)
+            if path is None:
+                fate, name, reason = "removed", None, reason or _UNUSED
+            else:
+                name = f"{path}.{name}"
+        return Entry(kind, subject, fate, name, reason)
+
+    def _path(self, graph: Graph) -> str | None:
+        """Path of a body in the program, in the first place that is left; None when none is."""
+        if graph not in self._paths:
+            self._paths[graph] = next(filter(None, map(self._path_below, self._holders[graph])), None)
+        return self._paths[graph]
+
+    def _path_below(self, holder: Node) -> str | None:
+        if holder in self._removed:
+            return None
+        if holder.graph not in self._holders:
+            return str(holder.target)
+        above = self._path(holder.graph)
+        return None if above is None else f"{above}.{holder.target}"
 
 
 def _some(names: set[str]) -> str:

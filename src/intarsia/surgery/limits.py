@@ -7,6 +7,9 @@ from intarsia.errors import HybridError
 MAX_DEPTH = 1_000
 """Partitions nested in one another."""
 
+MAX_BODY_DEPTH = 20
+"""Bodies of higher-order operators inside one another; torch runs each in calls of Python within the last."""
+
 MAX_NODES = 5_000_000
 """Calls of operators in the exported graph."""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from intarsia._torch import pytree
+from intarsia._torch import FakeTensor, pytree
 
 
 def snapshot(structure: Any) -> Any:
@@ -31,6 +31,8 @@ def difference(found: Any, expected: Any) -> str:
             found is expected or found == expected or repr(found) == repr(expected)
         )
         return "" if same else f"{_short(found)}, not {_short(expected)}"
+    if isinstance(found, FakeTensor):
+        return "a fake tensor, which has no values"
     if found.dtype != expected.dtype or found.shape != expected.shape:
         return f"{_type_text(found)}, not {_type_text(expected)}"
     if _same_bits(found, expected):

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
 from intarsia._torch import is_training, pytree
-from intarsia.core.reading import Number, Numbering, Reader, key_of
+from intarsia.core.numbering import Number, Numbering, key_of
+from intarsia.core.reading import Reader
 from intarsia.verification.symbols import Renaming
 
 _STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ)
@@ -126,23 +127,10 @@ class _Reader(Reader):
         super().__init__(numbering, writes_in_place=writes_in_place)
         self._shared = numbering
         self._renaming = renaming
-        self._bodies: dict[int, Number] = {}
         self.copied: dict[Any, Any] = {}
 
-    def attribute(self, value: Any) -> Number:
-        """The number of a body, which what it computes decides."""
-        if not isinstance(value, GraphModule):
-            return super().attribute(value)
-        if id(value) not in self._bodies:
-            self._bodies[id(value)] = self._read_body(value)
-        return self._bodies[id(value)]
-
-    def _read_body(self, body: GraphModule) -> Number:
-        inner = _Reader(self._shared, self._renaming, writes_in_place=True)
-        placeholders = body.graph.find_nodes(op="placeholder", sort=True)
-        given = {n: self._shared.number(("operand", i), n.name) for i, n in enumerate(placeholders)}
-        returned = inner.read(body, body.graph, given)
-        return self._shared.number(("body", key_of(returned), tuple(inner.effects)), "body", body)
+    def _inner(self) -> Reader:
+        return _Reader(self._shared, self._renaming, writes_in_place=True)
 
     def _apply(self, call: Any, node: Node) -> Any:
         made = super()._apply(call, node)

@@ -6,7 +6,7 @@ import torch
 from torch.export import ExportedProgram
 
 from intarsia._torch import is_training, run_decompositions
-from intarsia.core.reading import Numbering
+from intarsia.core.numbering import Numbering
 from intarsia.verification.graphs import difference, is_like, read_program, signature_difference
 from intarsia.verification.result import Check
 from intarsia.verification.sides import fault_text
