@@ -1,5 +1,7 @@
 """Every exception that intarsia raises on purpose.
 
+::
+
     IntarsiaError
     ├── CaptureError            torch.export cannot capture the model
     ├── PartitionError          the model cannot be cut as asked (an operator name that matches nothing, ...)
@@ -9,6 +11,7 @@
     ├── ConventionError         the calling convention cannot be told, or the example inputs do not fit it
     ├── ConservationError       the export lost or invented something: a fault of intarsia itself
     ├── ArgumentError           a program was called with arguments that do not fit it
+    │   └── PositionError       a position to write at is outside of the state; an IndexError too
     ├── EngineError             an engine is damaged or failed while running
     │   ├── EngineUnavailable   the backend is unknown, or its library is not installed
     │   ├── EngineBuildFailed   a backend could not build a partition
@@ -21,6 +24,9 @@ Each message reads `<subject>: <found>, expected <expected>. <consequence> <fix>
 """
 
 from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
 
 
 class IntarsiaError(Exception):
@@ -60,63 +66,216 @@ class IntarsiaError(Exception):
 
 
 class CaptureError(IntarsiaError):
-    """torch.export cannot capture the model."""
+    """torch.export cannot capture the model.
+
+    Example:
+        >>> import intarsia, torch
+        >>> class Branching(torch.nn.Module):
+        ...     def forward(self, x):
+        ...         return x if x.sum() > 0 else -x
+        >>> intarsia.compile(Branching(), (torch.ones(3),))
+        Traceback (most recent call last):
+        intarsia.errors.CaptureError: model 'Branching': found Could not guard on data-dependent expression ...
+    """
 
 
 class PartitionError(IntarsiaError):
-    """The model cannot be cut into partitions as asked."""
+    """The model cannot be cut into partitions as asked.
+
+    Example:
+        >>> import intarsia, torch
+        >>> intarsia.compile(torch.nn.ReLU(), (torch.ones(3),), torch_executed_ops={"aten.rleu"})
+        Traceback (most recent call last):
+        intarsia.errors.PartitionError: torch_executed_ops: found 'aten.rleu', ...
+    """
 
 
 class HybridError(IntarsiaError):
-    """The hybrid's graph cannot be exported."""
+    """The hybrid's graph cannot be exported.
+
+    Example:
+        >>> import intarsia, torch
+        >>> intarsia.export(torch.nn.ReLU())
+        Traceback (most recent call last):
+        intarsia.errors.HybridError: argument 'hybrid': found a ReLU, expected a torch.fx.GraphModule. ...
+    """
 
 
 class StateError(IntarsiaError):
-    """A parameter, buffer or constant is missing, or is of a kind that cannot be exported."""
+    """A parameter, buffer or constant is missing, or is of a kind that cannot be exported.
+
+    Example:
+        >>> import intarsia, torch
+        >>> traced = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 2)))
+        >>> del traced._modules["0"]
+        >>> intarsia.export(traced, (torch.ones(1, 2),))
+        Traceback (most recent call last):
+        intarsia.errors.StateError: attribute '0': found no '0' in ...
+    """
 
 
 class MutationError(IntarsiaError):
-    """A write to state or to an input would be lost."""
+    """A write to state or to an input would be lost.
+
+    Example:
+        >>> import intarsia, torch
+        >>> body, graph = torch.fx.Graph(), torch.fx.Graph()
+        >>> x = body.placeholder("x")
+        >>> _ = body.call_function(torch.ops.aten.add_.Tensor, (x, 1)), body.output((x,))
+        >>> operands = graph.get_attr("body"), (graph.placeholder("x"),)
+        >>> _ = graph.output(graph.call_function(torch.ops.higher_order.strict_mode, operands))
+        >>> hybrid = torch.fx.GraphModule({"body": torch.fx.GraphModule({}, body)}, graph)
+        >>> intarsia.export(hybrid, (torch.ones(3),))
+        Traceback (most recent call last):
+        intarsia.errors.MutationError: node 'strict_mode': found a body that writes %x in place, ...
+    """
 
 
 class ConventionError(IntarsiaError):
-    """The calling convention cannot be told, or the example inputs do not fit it."""
+    """The calling convention cannot be told, or the example inputs do not fit it.
+
+    Example:
+        >>> import intarsia, torch
+        >>> intarsia.export(torch.fx.symbolic_trace(torch.nn.ReLU()))
+        Traceback (most recent call last):
+        intarsia.errors.ConventionError: input 'input': found a placeholder without metadata and no example input, ...
+    """
 
 
 class ConservationError(IntarsiaError):
-    """The export lost or invented a node, an output, a write or a state entry: a fault of intarsia itself."""
+    """The export lost or invented a node, an output, a write or a state entry: a fault of intarsia itself.
+
+    Example:
+        >>> import intarsia, torch
+        >>> from intarsia.surgery.conservation import check_conservation
+        >>> model, x = torch.nn.Threshold(0.0, 1.0), torch.ones(3)
+        >>> hybrid = intarsia.compile(model, (x,), torch_executed_ops={"aten.threshold"})
+        >>> program = intarsia.export(hybrid)
+        >>> before, after = (graph.find_nodes(op="placeholder")[0] for graph in (hybrid.graph, program.graph))
+        >>> after.next.args = (after, 0.0, 2.0)
+        >>> check_conservation(hybrid, {before: after}, program, traced={}, copies=())
+        Traceback (most recent call last):
+        intarsia.errors.ConservationError: the export, output 0: found %threshold, expected %threshold. ...
+    """
 
 
 class ArgumentError(IntarsiaError):
-    """A program was called with arguments that do not fit it."""
+    """A program was called with arguments that do not fit it.
+
+    Example:
+        >>> import intarsia, torch
+        >>> intarsia.Program(torch.export.export(torch.nn.ReLU(), (torch.ones(3),)))(torch.ones(4))
+        Traceback (most recent call last):
+        intarsia.errors.ArgumentError: input 'input': found size 4 in dimension 0 (shape [4]), expected 3. ...
+    """
+
+
+class PositionError(ArgumentError, IndexError):
+    """A program was to write its state at a position that the state does not have.
+
+    Example:
+        >>> import intarsia, torch
+        >>> class Cache(torch.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.register_buffer("cache", torch.zeros(8))
+        ...     def forward(self, position, value):
+        ...         return self.cache.index_copy_(0, position, value) + 0
+        >>> program = torch.export.export(Cache(), (torch.tensor([0]), torch.ones(1)))
+        >>> intarsia.Program(program)(torch.tensor([8]), torch.ones(1))
+        Traceback (most recent call last):
+        intarsia.errors.PositionError: input 'position': found index 8, which is out of bounds for dimension 0 ...
+    """
 
 
 class EngineError(IntarsiaError):
-    """An engine is damaged, or failed while running."""
+    """An engine is damaged, or failed while running.
+
+    Example:
+        >>> import intarsia, torch
+        >>> engine = torch.zeros(100, dtype=torch.uint8)
+        >>> torch.ops.intarsia.run_engine([torch.ones(3)], engine, "(f32[3]) -> (f32[3])")
+        Traceback (most recent call last):
+        intarsia.errors.EngineError: engine container: found no magic bytes 'INTARSIA' at its start, ...
+    """
 
 
 class EngineUnavailable(EngineError):
-    """The backend is unknown, or the library that it needs is not installed."""
+    """The backend is unknown, or the library that it needs is not installed.
+
+    Example:
+        >>> import intarsia, torch
+        >>> intarsia.compile(torch.nn.ReLU(), (torch.ones(3),), backend="openvin")
+        Traceback (most recent call last):
+        intarsia.errors.EngineUnavailable: backend 'openvin': found no backend of that name, ...
+    """
 
 
 class EngineBuildFailed(EngineError):
-    """A backend could not build an engine for a partition."""
+    """A backend could not build an engine for a partition.
+
+    Example:
+        >>> from intarsia.core.registry import find_backend
+        >>> find_backend("openvino").rebuild(memoryview(b"no model"), {})
+        Traceback (most recent call last):
+        intarsia.errors.EngineBuildFailed: OpenVINO IR: found ...
+    """
 
 
 class EngineRefused(EngineError):
-    """The backend's library on this machine refuses a payload that another version or processor built."""
+    """The backend's library on this machine refuses a payload that another version or processor built.
+
+    Example:
+        >>> from intarsia.core.registry import find_backend
+        >>> find_backend("openvino").load(memoryview(b"of another machine"), {})
+        Traceback (most recent call last):
+        intarsia.errors.EngineRefused: OpenVINO blob: found that OpenVINO ... on this machine refuses it ...
+    """
 
 
 class FormatError(IntarsiaError):
-    """A file is missing, cut short, foreign or damaged, or cannot be written."""
+    """A file is missing, cut short, foreign or damaged, or cannot be written.
+
+    Example:
+        >>> import intarsia
+        >>> intarsia.load("nothing.pt2")
+        Traceback (most recent call last):
+        intarsia.errors.FormatError: nothing.pt2: found no file, ...
+    """
 
 
 class UnsupportedVersion(FormatError):
-    """A file was written by a newer format version than this one reads."""
+    """A file was written by a newer format version than this one reads.
+
+    Example:
+        >>> from intarsia.formats.manifest import Manifest
+        >>> Manifest.from_text('{"format_version": 99}', "model.pt2")
+        Traceback (most recent call last):
+        intarsia.errors.UnsupportedVersion: model.pt2: found format version 99, expected at most 1. ...
+    """
 
 
 class TargetError(IntarsiaError):
-    """A command line target cannot be imported, or returns something else than asked."""
+    """A command line target cannot be imported, or returns something else than asked.
+
+    Example:
+        >>> from intarsia.cli.target import load_target
+        >>> load_target("no_such_module:encoder")
+        Traceback (most recent call last):
+        intarsia.errors.TargetError: target 'no_such_module:encoder': found no module 'no_such_module', ...
+    """
+
+
+def near_match(name: str, known: Iterable[str]) -> str:
+    """A sentence that names what a mistyped name was meant to be, or nothing when none is near.
+
+    Example:
+        >>> near_match("OPENVNIO", ["aotinductor", "openvino"])
+        "Did you mean 'openvino'?"
+    """
+    folded = {candidate.casefold(): candidate for candidate in known}
+    near = difflib.get_close_matches(name.casefold(), folded, n=1)
+    return f"Did you mean {folded[near[0]]!r}?" if near else ""
 
 
 def first_line(error: BaseException) -> str:

@@ -87,9 +87,9 @@ MISFITS: dict[str, tuple[tuple[tuple[Any, ...], dict[str, Any]], str]] = {
         "input 'weight': found a nested tensor, expected a torch.strided tensor",
     ),
     "leaf for container": (call(tokens=INNER), "input 'tokens': found a Tensor, expected a dict"),
-    "tuple for list": (call(tokens={"ids": (INNER,)}), r"""input 'tokens\["ids"\]': found a tuple, expected a list"""),
+    "tuple for list": (call(tokens={"ids": (INNER,)}), r"""input "tokens\['ids'\]": found a tuple, expected a list"""),
     "another dict": (call(tokens=OrderedDict(ids=[INNER])), "found a OrderedDict, expected a dict"),
-    "list too long": (call(tokens={"ids": [INNER] * 2}), r"""'tokens\["ids"\]': found 2 entries, expected 1"""),
+    "list too long": (call(tokens={"ids": [INNER] * 2}), r"""tokens\['ids'\]": found 2 entries, expected 1"""),
     "missing key": (
         call(mask={"inner": INNER}),
         "input 'mask': found no key 'outer', expected the keys 'inner', 'outer'",
@@ -111,11 +111,11 @@ MISFITS: dict[str, tuple[tuple[tuple[Any, ...], dict[str, Any]], str]] = {
     ),
     "nested": (
         call(mask={"inner": torch.ones(4), "outer": INNER[:1]}),
-        r"""input 'mask\["inner"\]': found size 4 in dimension 0""",
+        r"""input "mask\['inner'\]": found size 4 in dimension 0""",
     ),
     "too large": (
         call(tokens={"ids": [torch.ones(9, 3)]}, weight=torch.ones(9, 3)),
-        r"""'tokens\["ids"\]\[0\]': found size 9 in dimension 0 .*, expected 1 to 8""",
+        r"""tokens\['ids'\]\[0\]": found size 9 in dimension 0 .*, expected 1 to 8""",
     ),
     "too small": (
         call(tokens={"ids": [torch.ones(0, 3)]}, weight=torch.ones(0, 3)),
@@ -123,7 +123,7 @@ MISFITS: dict[str, tuple[tuple[tuple[Any, ...], dict[str, Any]], str]] = {
     ),
     "unequal": (
         call(weight=torch.ones(4, 3)),
-        r"""input 'weight': found size 4 .*, expected 2, the same as dimension 0 of input 'tokens\["ids"\]\[0\]'""",
+        r"""input 'weight': found size 4 .*, expected 2, the same as dimension 0 of input "tokens\['ids'\]\[0\].""",
     ),
     "constant": (call(flag=False), "input 'flag': found bool False, expected True, the value that"),
     "constant of another type": (call(flag=1), "input 'flag': found int 1, expected True"),
@@ -207,7 +207,7 @@ def test_names_come_from_the_graph_when_the_model_does_not_tell_them() -> None:
     exported = export(Model(), ({"ids": [torch.ones(3)]}, torch.ones(3)), {"mask": {"inner": torch.ones(3)}})
     exported.module_call_graph[0].signature.forward_arg_names = None
     program = Program(exported)
-    with pytest.raises(ArgumentError, match=r"""input 'args\[0\]\["ids"\]\[0\]': found None"""):
+    with pytest.raises(ArgumentError, match=r"""input "args\[0\]\['ids'\]\[0\]": found None"""):
         program({"ids": [None]}, torch.ones(3), mask={"inner": torch.ones(3)})
     with pytest.raises(ArgumentError, match="input 'weight': found None"):
         program({"ids": [torch.ones(3)]}, None, mask={"inner": torch.ones(3)})

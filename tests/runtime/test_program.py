@@ -352,11 +352,27 @@ def test_the_repr_shows_inputs_outputs_and_ranges() -> None:
     exported = export(Linear(), (torch.ones(2, 4),), dynamic_shapes=({0: Dim("batch", min=1, max=8)},))
     name = next(iter(exported.range_constraints)).name
     assert repr(Program(exported)).splitlines() == [
-        "Program of 2 state entries",
+        "Program of 0 engines and 2 state entries",
         f"  input   x: f32[{name}, 4]",
         f"  output  value: f32[{name}, 4]",
         f"  size    {name}: 1 to 8",
     ]
+
+
+def test_the_repr_counts_an_engine_apart_from_state() -> None:
+    class Engine(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.engine = torch.zeros(8, dtype=torch.uint8)
+            self.register_buffer("offset", torch.ones(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (
+                torch.ops.intarsia.run_engine.default([x], self.engine, "(f32[2, 4]) -> (f32[2, 4])")[0] + self.offset
+            )
+
+    program = Program(export(Engine(), (torch.ones(2, 4),)))
+    assert repr(program).splitlines()[0] == "Program of 1 engine and 1 state entry"
 
 
 def test_a_missing_state_entry_is_an_error() -> None:
@@ -371,12 +387,6 @@ def test_a_program_without_a_calling_convention_is_an_error() -> None:
     exported.module_call_graph[0].signature.in_spec = pytree.tree_flatten(0)[1]
     with pytest.raises(ConventionError, match="expected a pair of positional arguments and keywords"):
         Program(exported)
-
-
-def test_state_cannot_be_replaced_through_the_mapping() -> None:
-    program = Program(export(Linear(), (torch.ones(1, 4),)))
-    with pytest.raises(TypeError):
-        program.state["linear.bias"] = torch.zeros(4)  # type: ignore[index]
 
 
 def test_the_ledger_is_that_of_the_manifest() -> None:

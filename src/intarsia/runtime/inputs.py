@@ -30,7 +30,7 @@ class ConstantInput:
         if type(value) is type(expected) and (value == expected or (value != value and expected != expected)):  # noqa: PLR0124 - NaN
             return
         raise ArgumentError(
-            f"input '{self.name}'",
+            f"input {self.name!r}",
             found=describe_value(value),
             expected=f"{expected!r}, the value that the program was exported with",
             fix="Pass that value, or export the model again with the other one.",
@@ -62,17 +62,17 @@ class IntegerInput:
         self.dims = (dim,)
         self._sizes = sizes
         if isinstance(dim, Symbol):
-            sizes.note_source(dim.name, f"input '{name}'")
+            sizes.note_source(dim.name, f"input {name!r}")
 
     def check(self, value: Any, sizes: Sizes) -> None:
         """Refuse what is no integer, or out of range; note what the integer's name stands for."""
         if type(value) is not int:
             raise ArgumentError(
-                f"input '{self.name}'", found=describe_value(value), expected="an int", fix="Pass a Python integer."
+                f"input {self.name!r}", found=describe_value(value), expected="an int", fix="Pass a Python integer."
             )
         dim = self.dims[0]
         if isinstance(dim, Symbol):
-            self._sizes.bind(dim.name, value, sizes, f"input '{self.name}'", f"{value}")
+            self._sizes.bind(dim.name, value, sizes, f"input {self.name!r}", f"{value}")
 
     def shape(self, value: int) -> tuple[int, ...]:
         """The integer, as a size."""
@@ -102,7 +102,7 @@ class TensorInput:
         self._fixed = tuple((i, dim) for i, dim in enumerate(self.dims) if isinstance(dim, int))
         self._shape = self.dims if len(self._fixed) == self._rank else None
         for i, symbol in self._named:
-            sizes.note_source(symbol, f"dimension {i} of input '{name}'")
+            sizes.note_source(symbol, f"dimension {i} of input {name!r}")
 
     def check(self, value: Any, sizes: Sizes) -> None:
         """Refuse what does not fit; note what the named sizes stand for."""
@@ -127,7 +127,7 @@ class TensorInput:
         for i, name in self._named:
             if sizes.get(name) != shape[i]:
                 found = f"size {shape[i]} in dimension {i} (shape {list(shape)})"
-                self._sizes.bind(name, shape[i], sizes, f"input '{self.name}'", found)
+                self._sizes.bind(name, shape[i], sizes, f"input {self.name!r}", found)
 
     def shape(self, value: torch.Tensor) -> Sequence[int]:
         """Shape of a tensor that was checked."""
@@ -148,7 +148,7 @@ class TensorInput:
         raise self._misfit(f"device {found}", str(self._device), f'Move it with .to("{self._device}").')
 
     def _misfit(self, found: str, expected: str, fix: str) -> ArgumentError:
-        return ArgumentError(f"input '{self.name}'", found=found, expected=expected, fix=fix)
+        return ArgumentError(f"input {self.name!r}", found=found, expected=expected, fix=fix)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.type_text()}"

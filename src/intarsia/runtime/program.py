@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import copy
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch.export.graph_signature import InputKind
 
 from intarsia.core.dim import render
 from intarsia.core.ledger import Ledger
-from intarsia.core.writes import written_placeholders
-from intarsia.errors import ConventionError
+from intarsia.core.op import RUN_ENGINE
+from intarsia.errors import ConventionError, StateError
 from intarsia.runtime.arguments import Arguments, read_arguments
 from intarsia.runtime.checks import read_checks
+from intarsia.runtime.in_place import InPlacePlan, StateWrite, plan_in_place
 from intarsia.runtime.inputs import describe_type
-from intarsia.runtime.results import read_results
-from intarsia.runtime.state import STATE_KINDS, own_written, read_state
+from intarsia.runtime.results import Results, read_results
+from intarsia.runtime.rewriting import rewrite
+from intarsia.runtime.state import Snapshot, State, read_state
 from intarsia.runtime.structure import leaf_names, output_builder, read_structure
 
 
@@ -31,20 +36,36 @@ class Manifest(Protocol):
         ...
 
 
+class _Graph(NamedTuple):
+    """A flat graph that can be run.
+
+    Attributes:
+        run: Takes state and inputs in graph order.
+        results: What becomes of what it returns.
+    """
+
+    run: Callable[..., Sequence[Any]]
+    results: Results
+
+
 class Program:
     """An exported program, ready to run.
 
     A call takes the model's own arguments and gives the model's own structure. It runs the flat graph under
     `torch.no_grad`. State that the program writes is its own copy: no call changes the tensors of the exported
-    program. All other state is shared with it. A value that the model returns and that is written state is the live
-    tensor, which the next call changes, as it is in the model.
+    program. All other state is shared with it. Of a state entry only what changes is written, where that can be proved
+    to be right (`writes` tells); otherwise a call computes the entry anew and copies it.
+
+    A value that the model returns and that is written state is the live tensor, which the next call changes, as it is
+    in the model. A call that fails while it runs (an engine, an interruption) may have written some state already, as a
+    model's would have; `snapshot` and `restore` bring it back. A position outside of the state is refused before.
 
     Inputs are checked for structure, dtype, device and shape, and sizes for their ranges; nothing else that the
     model demanded of them is.
 
     Args:
-        exported_program: Not modified. Both dialects run: declared writes are carried out after the graph, and a
-            graph that writes in place does so itself.
+        exported_program: Not modified. Both dialects run: declared writes are carried out after the graph or in
+            place, and a graph that writes in place does so itself.
         manifest: Manifest of the file that the program was read from.
 
     Raises:
@@ -64,31 +85,34 @@ class Program:
         self._flatten = self._arguments.flatten
         self._checks = read_checks(exported_program, self._arguments.leaf_names)
         _check_counts(exported_program, self._arguments)
-        self._results = read_results(exported_program)
-        self._state = self._read_state()
-        self._leading = self._bind_state()
         self._arrange = _arrangement(exported_program)
-        # `GraphModule.__call__` adds hooks, and prints the generated code when an operator raises.
-        self._forward = exported_program.graph_module.forward
         self._build = _read_outputs(exported_program)
+        # `GraphModule.__call__` adds hooks, and prints the generated code when an operator raises.
+        self._as_exported = _Graph(exported_program.graph_module.forward, read_results(exported_program))
+        plan = plan_in_place(exported_program, read_state(exported_program))
+        self._writes = plan.entries
+        self._graph = self._plan_graph(plan)
+        self._own(State(exported_program, plan.entries, _engine_names(exported_program)))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program once.
 
         Raises:
             ArgumentError: An argument is missing, unknown, or does not fit; names the argument and what is allowed.
+            PositionError: State was to be written at a position that it does not have; nothing was written.
+            StateError: Another thread's call is running, and the program writes state.
             EngineError: An engine failed, or is damaged.
         """
         inputs = self._flatten(args, kwargs)
         self._checks.run(inputs)
-        with torch.no_grad():
-            if self._arrange is None:
-                outputs = self._forward(*self._leading, *inputs)
-            else:
-                outputs = self._forward(*self._arrange((*self._leading, *inputs)))
-            if not self._results.plain:
-                outputs = self._carry_out(outputs, inputs)
-        return self._build(outputs)
+        if not self._writes:
+            return self._build(self._run(self._graph, inputs))
+        self._begin()
+        try:
+            graph = self._as_exported if self._live and any(map(self._is_live, inputs)) else self._graph
+            return self._build(self._run(graph, inputs))
+        finally:
+            self._lock.release()
 
     @property
     def ledger(self) -> Ledger | None:
@@ -96,37 +120,129 @@ class Program:
         return self.manifest.ledger if self.manifest else None
 
     @property
-    def state(self) -> Mapping[str, Any]:
-        """Live state by name: parameters, buffers and constants. The mapping cannot be changed."""
-        return MappingProxyType(self._state)
+    def state(self) -> State:
+        """The live parameters, buffers and constants, by name; setting one copies the new value into it.
+
+        Example:
+            >>> program = Program(torch.export.export(torch.nn.Linear(2, 1), (torch.ones(1, 2),)))
+            >>> program.state["bias"] = torch.tensor([5.0])
+            >>> program.state["bias"]
+            tensor([5.])
+        """
+        return self._state
+
+    @property
+    def writes(self) -> Mapping[str, StateWrite]:
+        """How each state entry that the program writes is written, by name."""
+        return MappingProxyType(self._writes)
+
+    def reset(self) -> None:
+        """Give all state the values that it has in the exported program.
+
+        Raises:
+            StateError: Another thread's call is running.
+        """
+        with self._turn():
+            self._state.reset()
+
+    def snapshot(self) -> Snapshot:
+        """A copy of the state that was written, to come back to.
+
+        Raises:
+            StateError: Another thread's call is running.
+        """
+        with self._turn():
+            return self._state.snapshot()
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Give all state the values that it had when the snapshot was taken.
+
+        Args:
+            snapshot: One that this program, or another session of it, has taken.
+
+        Raises:
+            StateError: It is of another program, or another thread's call is running. The state is as it was.
+        """
+        with self._turn():
+            self._state.restore(snapshot)
+
+    def session(self) -> Program:
+        """A program with state of its own, in its initial values, that shares everything else with this one.
+
+        One program runs one call at a time; sessions run at once, each from a thread of its own.
+        """
+        session = copy.copy(self)
+        session._own(self._state.fresh())  # noqa: SLF001 - of its own class
+        return session
 
     def __repr__(self) -> str:
         lines = [f"  input   {entry}" for entry in self._checks.inputs]
         lines += [f"  output  {text}" for text in _describe_outputs(self.exported_program)]
         lines += [f"  size    {render(dim)}: {allowed}" for dim, allowed in self._checks.named_sizes.ranges.items()]
-        return "\n".join([f"Program of {len(self._state)} state entries", *lines])
+        return "\n".join([self._headline(), *lines])
 
-    def _read_state(self) -> dict[str, Any]:
-        program = self.exported_program
-        written = {write.state for write in self._results.writes if write.state is not None}
-        names = {spec.arg.name: str(spec.target) for spec in _state_specs(program)}
-        written |= {names[node.name] for node in written_placeholders(program.graph_module) if node.name in names}
-        return own_written(read_state(program), written)
-
-    def _bind_state(self) -> tuple[Any, ...]:
-        """What the graph gets besides the caller's inputs, in graph order."""
-        return tuple(
-            torch.empty(0) if spec.kind is InputKind.TOKEN else self._state[str(spec.target)]
-            for spec in self.exported_program.graph_signature.input_specs
-            if spec.kind is not InputKind.USER_INPUT
+    def _headline(self) -> str:
+        """How many engines and state entries there are; an engine's bytes are no state of the model."""
+        engines, entries = len(_engine_names(self.exported_program)), len(self._state)
+        return (
+            f"Program of {engines} engine{'' if engines == 1 else 's'} "
+            f"and {entries} state entr{'y' if entries == 1 else 'ies'}"
         )
 
-    def _carry_out(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-        results = self._results
+    def _plan_graph(self, plan: InPlacePlan) -> _Graph:
+        specs = self.exported_program.graph_signature.input_specs
+        leaves = iter(self._arguments.leaf_names)
+        names = {
+            spec.arg.name: f"input {next(leaves)!r}" if spec.kind is InputKind.USER_INPUT else f"state {spec.target!r}"
+            for spec in specs
+        }
+        module = rewrite(self.exported_program, plan, names)
+        if module is None:
+            return self._as_exported
+        return _Graph(module.forward, self._as_exported.results.without(plan.in_place))
+
+    def _own(self, state: State) -> None:
+        self._state = state
+        self._lock = threading.Lock()
+        self._live = {
+            state.entries[name].untyped_storage().data_ptr() for name, write in self._writes.items() if write.in_place
+        }
+
+    def _begin(self) -> None:
+        """Take the turn, which the caller must give back: one call runs at a time."""
+        if not self._lock.acquire(blocking=False):
+            raise StateError(
+                "program",
+                found="a call while another thread's call is running",
+                expected="one call at a time, for the program writes state",
+                fix="Give each thread a session of its own: program.session().",
+            )
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        self._begin()
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _is_live(self, value: Any) -> bool:
+        """Whether an input shares memory with state that is written in place."""
+        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+            return False
+        return value.untyped_storage().data_ptr() in self._live
+
+    def _run(self, graph: _Graph, inputs: Sequence[Any]) -> Sequence[Any]:
+        given = (*self._state.leading, *inputs)
+        with torch.no_grad():
+            outputs = graph.run(*(given if self._arrange is None else self._arrange(given)))
+            return outputs if graph.results.plain else self._carry_out(graph.results, outputs, inputs)
+
+    def _carry_out(self, results: Results, outputs: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         values = [outputs[write.output].clone() if write.shares else outputs[write.output] for write in results.writes]
         targets = []
         for write, value in zip(results.writes, values, strict=True):
-            target = self._state[write.state] if write.state is not None else inputs[write.input or 0]
+            target = self._state.entries[write.state] if write.state is not None else inputs[write.input or 0]
             targets.append(target.copy_(value))
         return [
             outputs[position] if target is None else targets[target]
@@ -134,8 +250,11 @@ class Program:
         ]
 
 
-def _state_specs(program: torch.export.ExportedProgram) -> list[torch.export.graph_signature.InputSpec]:
-    return [spec for spec in program.graph_signature.input_specs if spec.kind in STATE_KINDS]
+def _engine_names(program: torch.export.ExportedProgram) -> set[str]:
+    """State entries that are engines: no state of the model."""
+    placeholders = {node.args[1] for node in program.graph.find_nodes(op="call_function", target=RUN_ENGINE)}
+    by_name = {spec.arg.name: str(spec.target) for spec in program.graph_signature.input_specs}
+    return {by_name[node.name] for node in placeholders if isinstance(node, torch.fx.Node) and node.name in by_name}
 
 
 def _check_counts(program: torch.export.ExportedProgram, arguments: Arguments) -> None:

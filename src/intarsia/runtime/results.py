@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +50,13 @@ class Results:
     def plain(self) -> bool:
         """Whether the flat outputs are just what the caller gets."""
         return not self.writes and self.returned == tuple(range(len(self.returned)))
+
+    def without(self, states: Collection[str]) -> Results:
+        """The same, for a graph that writes these state entries itself; what it returns of them is the live tensor."""
+        kept = [k for k, write in enumerate(self.writes) if write.state not in states]
+        moved: dict[int | None, int] = {old: new for new, old in enumerate(kept)}
+        targets = tuple(moved.get(target) for target in self.returned_targets)
+        return Results(tuple(self.writes[k] for k in kept), self.returned, targets)
 
 
 def read_results(program: torch.export.ExportedProgram) -> Results:

@@ -1,16 +1,186 @@
-"""The state of a program: shared with the exported program, except for what the program writes."""
+"""The state of a program: shared with the exported program, except for what the program or its user writes."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.export.graph_signature import InputKind
 
-from intarsia.errors import StateError
+from intarsia.core.signature import SHORT_NAMES
+from intarsia.errors import StateError, near_match
 
 STATE_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a program's state was at one moment.
+
+    Attributes:
+        program: The exported program whose state it is.
+        tensors: Copies of the entries that differ, or may differ, from the initial state, by name.
+    """
+
+    program: torch.export.ExportedProgram
+    tensors: Mapping[str, torch.Tensor]
+
+
+class State(MutableMapping[str, Any]):
+    """State entries by name: parameters, buffers (those that are not persistent too), constants, script objects.
+
+    Reading an entry gives the live tensor. Setting one copies the new value into it: the state then has memory of its
+    own for the entry, and neither the exported program nor another session sees the change.
+
+    Args:
+        program: Where the entries come from. Not modified.
+        written: Names of the entries that the program writes.
+        hidden: Names of entries that the graph takes and the user does not know: engines.
+
+    Attributes:
+        leading: What the graph takes besides the user's inputs, in graph order.
+
+    Raises:
+        StateError: The program has no value for an entry.
+    """
+
+    leading: tuple[Any, ...]
+
+    def __init__(
+        self, program: torch.export.ExportedProgram, written: Collection[str], hidden: Collection[str] = ()
+    ) -> None:
+        self._program = program
+        self._hidden = frozenset(hidden)
+        self._initial = read_state(program)
+        self._written = tuple(written)
+        self._entries = own_written(self._initial, self._written)
+        self._owned = set(self._written)
+        self._bind()
+
+    def __getitem__(self, name: str) -> Any:
+        """The live tensor of an entry.
+
+        Raises:
+            KeyError: There is no such entry.
+        """
+        if name in self._hidden:
+            raise KeyError(name)
+        return self._entries[name]
+
+    def __setitem__(self, name: str, value: torch.Tensor) -> None:
+        """Copy a value into an entry.
+
+        Args:
+            name: Name of the entry.
+            value: Tensor of the entry's shape, dtype and device.
+
+        Raises:
+            StateError: The entry is unknown, or the value does not fit it. The state is as it was.
+        """
+        self._check(name, value)
+        self._own(name)
+        with torch.no_grad():
+            self._entries[name].copy_(value)
+
+    def __delitem__(self, name: str) -> None:
+        """Refused: a program needs all of its state.
+
+        Raises:
+            StateError: Always.
+        """
+        raise StateError(
+            f"state {name!r}", found="a deletion", expected="a new value", fix="Set the entry, or call reset()."
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        """Names, in graph order."""
+        return (name for name in self._entries if name not in self._hidden)
+
+    def __len__(self) -> int:
+        return len(self._entries) - len(self._hidden)
+
+    def __repr__(self) -> str:
+        return f"State({', '.join(map(repr, self))})"
+
+    @property
+    def entries(self) -> Mapping[str, Any]:
+        """All that the graph takes besides the user's inputs, by name."""
+        return self._entries
+
+    def fresh(self) -> State:
+        """A state of its own, with the initial values, that shares what nobody writes."""
+        return State(self._program, self._written, self._hidden)
+
+    def reset(self) -> None:
+        """Give every entry its initial value again."""
+        self._fill({})
+
+    def snapshot(self) -> Snapshot:
+        """A copy of what was written."""
+        with torch.no_grad():
+            return Snapshot(self._program, {name: self._entries[name].clone() for name in sorted(self._owned)})
+
+    def restore(self, snapshot: Any) -> None:
+        """Give every entry the value that it had when the snapshot was taken, of this state or of another session.
+
+        Raises:
+            StateError: The snapshot is of another program. The state is as it was.
+        """
+        if not isinstance(snapshot, Snapshot) or snapshot.program is not self._program:
+            raise StateError(
+                "snapshot",
+                found="one of another program" if isinstance(snapshot, Snapshot) else f"a {type(snapshot).__name__}",
+                expected="one that this program, or a session of it, has taken",
+                fix="Set entries by name (program.state[name] = tensor) to carry state between programs.",
+            )
+        for name in snapshot.tensors:
+            self._own(name)
+        self._fill(snapshot.tensors)
+
+    def _fill(self, values: Mapping[str, torch.Tensor]) -> None:
+        with torch.no_grad():
+            for name in self._owned:
+                self._entries[name].copy_(values.get(name, self._initial[name]))
+
+    def _own(self, name: str) -> None:
+        """Give an entry, and all that share its memory, memory of their own."""
+        memory = {_storage_key(self._entries[owned]) for owned in self._owned}
+        if _storage_key(self._entries[name]) not in memory:
+            self._entries = own_written(self._entries, [name])
+            self._bind()
+        self._owned.add(name)
+
+    def _bind(self) -> None:
+        self.leading = tuple(
+            torch.empty(0) if spec.kind is InputKind.TOKEN else self._entries[str(spec.target)]
+            for spec in self._program.graph_signature.input_specs
+            if spec.kind is not InputKind.USER_INPUT
+        )
+
+    def _check(self, name: str, value: Any) -> None:
+        if name not in self:
+            raise StateError(
+                f"state {name!r}",
+                found="no such entry",
+                expected=f"one of {len(self)} names, which list(program.state) gives",
+                fix=near_match(name, self) or "Use one of these names.",
+            )
+        entry = self._entries[name]
+        if not isinstance(entry, torch.Tensor):
+            found, expected = "a new value", f"none, for the entry is a {type(entry).__name__}"
+        elif not isinstance(value, torch.Tensor):
+            found, expected = f"a {type(value).__name__}", _describe(entry)
+        elif (value.dtype, value.shape, value.device) != (entry.dtype, entry.shape, entry.device):
+            found, expected = _describe(value), _describe(entry)
+        else:
+            return
+        raise StateError(f"state {name!r}", found=found, expected=expected, fix="Nothing was set: pass what fits.")
+
+
+def _describe(tensor: torch.Tensor) -> str:
+    return f"{SHORT_NAMES.get(tensor.dtype, tensor.dtype)}{list(tensor.shape)} on {tensor.device}"
 
 
 def read_state(program: torch.export.ExportedProgram) -> dict[str, Any]:

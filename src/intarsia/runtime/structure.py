@@ -22,7 +22,7 @@ _PLAIN_KINDS: dict[Any, Any] = {immutable_dict: dict, immutable_list: list, torc
 
 @dataclass(frozen=True)
 class Leaf:
-    """One value of the arguments, under the name that the user knows it by (`tokens["ids"]`)."""
+    """One value of the arguments, under the name that the user knows it by (`tokens['ids']`)."""
 
     name: str
 
@@ -62,7 +62,7 @@ def _child_keys(spec: TreeSpec, count: int) -> list[str]:
     context = spec.context
     if _is_dict(spec.type):
         keys = context[1] if spec.type is collections.defaultdict else context
-        return [f'["{key}"]' if isinstance(key, str) else f"[{key!r}]" for key in keys]
+        return [f"[{key!r}]" for key in keys]
     if spec.type is collections.namedtuple:
         return [f".{field}" for field in context._fields]
     # `torch.export.register_dataclass` keeps the field names as the first part of the context.
@@ -110,7 +110,7 @@ def _read_keys(branch: Branch, value: dict[Any, Any]) -> list[Any]:
     missing = [key for key in keys if key not in value]
     extra = [key for key in value if key not in keys]
     raise ArgumentError(
-        f"input '{branch.name}'",
+        f"input {branch.name!r}",
         found=" and ".join(
             f"{what} {', '.join(map(repr, which))}" for what, which in (("no key", missing), ("key", extra)) if which
         ),
@@ -131,7 +131,7 @@ def suggest(unknown: Sequence[Any], known: Sequence[Any]) -> str:
 
 def _misfit(branch: Branch, found: str, expected: str) -> ArgumentError:
     return ArgumentError(
-        f"input '{branch.name}'",
+        f"input {branch.name!r}",
         found=found,
         expected=expected,
         fix="Pass the structure that the program was exported with.",
