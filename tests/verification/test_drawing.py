@@ -10,7 +10,7 @@ import torch
 from torch.export import Dim, ExportedProgram
 
 from intarsia.errors import ConventionError
-from intarsia.verification.drawing import Drawing
+from intarsia.verification import Call, Drawing, UndrawableInput, middle
 from intarsia.verification.sizes import MAX_ELEMENTS, corners
 
 Tensor = torch.Tensor
@@ -93,6 +93,47 @@ def test_integers_whose_use_is_not_told_are_asked_for(use: str) -> None:
         Drawing(program)
 
 
+def test_an_example_tells_what_the_graph_does_not() -> None:
+    program = exported(lambda m, i, j: (torch.bincount(i, minlength=9), m.embedding(j)), IDS, IDS.clone())
+    example = Call((torch.tensor([3, -2, 5, 5, 3, 3]), IDS), {})
+    drawing = Drawing(program, example)
+    calls = [drawing.draw({}, seed) for seed in range(40)]
+    assert set(torch.cat([call.args[0] for call in calls]).tolist()) == set(range(-2, 6))
+    assert set(torch.cat([call.args[1] for call in calls]).tolist()) == set(range(8))
+    assert drawing.findings == ("the integers of input 'args_0' were drawn from -2 to 5, as in the example",)
+
+
+def test_keywords_of_an_example_may_stand_in_another_order() -> None:
+    class Keywords(torch.nn.Module):
+        def forward(self, *, a: Tensor, b: Tensor) -> Tensor:
+            return torch.bincount(a, minlength=9) + torch.bincount(b, minlength=9)
+
+    program = torch.export.export(Keywords(), (), {"a": IDS, "b": IDS.clone()})
+    drawing = Drawing(program, Call((), {"b": IDS + 7, "a": IDS + 4}))
+    assert {name: set(value.tolist()) for name, value in drawing.draw({}, 0).kwargs.items()} == {"a": {4}, "b": {7}}
+
+
+@pytest.mark.parametrize("example", [Call((), {}), Call(([IDS],), {}), Call((IDS,), {"more": IDS})])
+def test_an_example_of_another_structure_is_refused(example: Call) -> None:
+    program = exported(UNTOLD["another operator"], IDS)
+    with pytest.raises(ConventionError, match=r"the example inputs: found .*expected the structure.*\(\(\*,\), {}\)"):
+        Drawing(program, example)
+
+
+@pytest.mark.parametrize("example", [None, Call((IDS[:0],), {})])
+def test_an_example_without_integers_tells_nothing(example: Call | None) -> None:
+    with pytest.raises(UndrawableInput, match="integers whose use"):
+        Drawing(exported(UNTOLD["another operator"], IDS), example)
+
+
+def test_the_middle_is_one_of_the_corners() -> None:
+    dynamic = {0: Dim("a", min=2, max=10), 1: Dim("b", min=2, max=40)}
+    program = exported(lambda m, x: x * 2, FLOATS, shapes=(dynamic,))
+    assert middle(program) in corners(program)
+    assert Drawing(program).draw(middle(program), 0).args[0].shape == (6, 15)
+    assert middle(exported(lambda m, x: x * 2, FLOATS)) == {}
+
+
 def test_other_dtypes() -> None:
     args = (torch.ones(50, dtype=torch.float64), torch.ones(50, dtype=torch.bfloat16), torch.ones(50) > 0)
     args = (*args, torch.ones(50, dtype=torch.complex64), 3, None, "text")
@@ -164,6 +205,19 @@ def test_large_tensors_are_not_made() -> None:
     assert all(a * wide <= MAX_ELEMENTS for a, _ in found)
     assert max(a for a, _ in found) > 64
     assert (1, 2) in found
+
+
+def test_large_weights_leave_the_sizes_as_they_are() -> None:
+    class Wide(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(MAX_ELEMENTS + 1, 1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.weight[:4, 0]
+
+    program = torch.export.export(Wide(), (torch.ones(3, 4),), dynamic_shapes=({0: Dim("a", min=1, max=9)},))
+    assert [list(point.values()) for point in corners(program)] == [[1], [2], [5], [9]]
 
 
 def test_lower_bounds_that_make_large_tensors_stand() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from intarsia import surgery
 from intarsia._torch import bounds_of
 from intarsia.errors import ArgumentError, CaptureError, ConventionError, FormatError
 from intarsia.runtime.program import Program
-from intarsia.verification import Stages, Verification, verify
+from intarsia.verification import Check, Stages, Verification, verify
 from intarsia.verification.symbols import ranges_difference
 
 CORNERS = ("x.shape[0] = 1", "x.shape[0] = 2", "x.shape[0] = 3", "x.shape[0] = 6")
@@ -231,7 +232,7 @@ def test_a_range_that_the_graph_itself_refuses_is_told() -> None:
     result = intarsia.verify(program)
     assert "calls" in failed(result)
     assert "the graph itself raises RuntimeError" in result.check("calls").detail
-    assert "pass inputs=" in result.check("calls").detail
+    assert "pass inputs that do" in result.check("calls").detail
 
 
 def test_a_retrace_that_fails_is_a_finding_and_no_failure() -> None:
@@ -315,6 +316,45 @@ def test_random_numbers_are_the_same_on_all_sides_and_the_callers_go_on() -> Non
     assert torch.equal(torch.rand(2), expected)
 
 
+def test_random_numbers_are_others_in_every_call() -> None:
+    def fill(g: Draft) -> Any:
+        return g.op(aten.mul.Tensor, g.placeholder("x"), g.op(aten.rand.default, [3]))
+
+    returned: list[torch.Tensor] = []
+
+    class Watched(Program):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            returned.append(super().__call__(*args, **kwargs))
+            return returned[-1]
+
+    inputs = [((torch.ones(3),), {})]
+    result = verify(describe(hybrid(fill), (torch.ones(3),)), None, inputs, stages=stages(run=Watched))
+    assert result.ok, str(result)
+    first, second, third = {tuple(value.tolist()) for value in returned}
+    assert len({*first, *second, *third}) == 9
+
+
+def test_drawn_inputs_are_others_at_every_corner() -> None:
+    rows: set[tuple[float, ...]] = set()
+
+    class Watched(Program):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            rows.add(tuple(args[0][0].tolist()))
+            return super().__call__(*args, **kwargs)
+
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(3, 4),), dynamic_shapes=({0: Dim("b", min=1, max=6)},))
+    assert verify(program, None, None, stages=stages(run=Watched)).ok
+    assert len(rows) == len(CORNERS)
+
+
+def test_the_ranges_of_a_program_are_those_of_its_retrace() -> None:
+    """Without them torch takes 1 out of a range that begins there."""
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(3, 4),), dynamic_shapes=({0: Dim("b", min=1, max=6)},))
+    result = intarsia.verify(program)
+    assert result.check("ranges") == Check("ranges", True)
+    assert result.findings == ()
+
+
 def test_bodies_of_conditions_are_compared_by_what_they_compute() -> None:
     class Choice(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -381,6 +421,31 @@ def test_tokens_that_only_an_engine_reads_are_asked_for() -> None:
     with pytest.raises(ConventionError, match=r"'input_1'.*integers whose use.*inputs="):
         intarsia.verify(module)
     assert intarsia.verify(module, model, [((torch.tensor([10, 0, 3]),), {})]).ok
+    result = intarsia.verify(module, model, example=((torch.tensor([4, 2, 4]),), {}))
+    assert result.ok, str(result)
+    assert result.findings == ("the integers of input 'input_1' were drawn from 2 to 4, as in the example",)
+
+
+def test_progress_goes_from_the_first_step_to_the_end() -> None:
+    told: list[tuple[int, int, str]] = []
+    intarsia.verify(counter()[1], progress=lambda *step: told.append(step))
+    assert [done for done, _, _ in told] == list(range(15))
+    assert {total for _, total, _ in told} == {14}
+    assert [told[i][2] for i in (0, 1, 13, 14)] == ["retracing", "call 1 (x.shape[0] = 1)", "comparing graphs", ""]
+
+
+def test_a_result_is_json_also_where_nothing_could_be_compared() -> None:
+    class Fewer(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+    told = json.loads(json.dumps(intarsia.verify(pair_hybrid(), Fewer()).to_json(), allow_nan=False))
+    assert told["ok"] is False
+    assert {leaf["absolute_error"] for leaf in told["leaves"]} == {None}
+    assert {check["name"]: check["ok"] for check in told["parity"]}["graph"] is True
+    fine = intarsia.verify(*counter()[::-1]).to_json()
+    assert fine["ok"] is True
+    assert [leaf["shape"] for leaf in fine["leaves"]] == [(6, 3), (6, 3), None, (3,)]
 
 
 def test_something_else_is_refused(tmp_path: Path) -> None:
@@ -391,7 +456,7 @@ def test_something_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_reference_that_refuses_the_inputs_is_told() -> None:
-    with pytest.raises(ConventionError, match=r"argument 'reference'.*raises RuntimeError"):
+    with pytest.raises(ConventionError, match=r"the reference: found a model that raises RuntimeError"):
         intarsia.verify(counter()[1], torch.nn.Linear(5, 2))
 
 
@@ -403,6 +468,7 @@ def test_a_reference_that_returns_other_leaves_fails() -> None:
     result = intarsia.verify(pair_hybrid(), Fewer())
     assert not result.ok
     assert {leaf.note for leaf in result.leaves} == {"the model does not return it", "the program does not return it"}
+    assert "inf" not in str(result)
 
 
 def test_written_state_is_compared_with_the_models() -> None:

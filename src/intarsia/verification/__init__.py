@@ -1,7 +1,24 @@
 """Two programs, or a program and its model, to errors per leaf, parity, and a result."""
 
+from intarsia.verification.bits import snapshot
+from intarsia.verification.drawing import Call, Drawing, UndrawableInput
 from intarsia.verification.result import Check, Leaf, Verification
+from intarsia.verification.sizes import middle
 from intarsia.verification.tolerances import TOLERANCES, Tolerance
 from intarsia.verification.verify import Inputs, Stages, verify
 
-__all__ = ["TOLERANCES", "Check", "Inputs", "Leaf", "Stages", "Tolerance", "Verification", "verify"]
+__all__ = [
+    "TOLERANCES",
+    "Call",
+    "Check",
+    "Drawing",
+    "Inputs",
+    "Leaf",
+    "Stages",
+    "Tolerance",
+    "UndrawableInput",
+    "Verification",
+    "middle",
+    "snapshot",
+    "verify",
+]

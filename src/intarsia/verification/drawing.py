@@ -11,13 +11,17 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.fx import Node
 
-from intarsia._torch import pytree
+from intarsia._torch import TreeSpec, pytree
 from intarsia.errors import ConventionError
 from intarsia.verification.sizes import Point, evaluate
 from intarsia.verification.symbols import user_inputs
 from intarsia.verification.uses import Use, find_use, integer_inputs
 
-_FIX = "Pass inputs=[(args, kwargs), ...], calls to make."
+_FIX = "Pass inputs=[(args, kwargs), ...], calls to make, or example=(args, kwargs), a call whose integers tell."
+
+
+class UndrawableInput(ConventionError):
+    """An input of which the program does not tell what may stand in it."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,14 @@ class Call:
     drawn: bool = False
 
 
+@dataclass(frozen=True)
+class Span:
+    """The lowest and the highest integer of an example."""
+
+    lowest: int
+    highest: int
+
+
 class Drawing:
     """Draws the inputs of one program.
 
@@ -46,12 +58,17 @@ class Drawing:
 
     Args:
         program: Tells dtypes, sizes and the structure of the arguments.
+        example: A call whose integers tell what may stand in those inputs of which the graph does not.
+
+    Attributes:
+        findings: What was taken from the example, for people.
 
     Raises:
-        ConventionError: The use of an integer input cannot be told, or an input is no tensor and no number.
+        UndrawableInput: The use of an integer input cannot be told, or an input is no tensor and no number.
+        ConventionError: The example has another structure than the program's arguments.
     """
 
-    def __init__(self, program: ExportedProgram) -> None:
+    def __init__(self, program: ExportedProgram, example: Call | None = None) -> None:
         self._program = program
         self._inputs = user_inputs(program)
         self._constants = {
@@ -59,7 +76,13 @@ class Drawing:
             for spec in program.graph_signature.input_specs
             if spec.kind is InputKind.USER_INPUT and isinstance(spec.arg, ConstantArgument)
         }
-        self._uses = {node: _use_of(node) for node in integer_inputs(self._inputs)}
+        found = {node: find_use(node) for node in integer_inputs(self._inputs)}
+        spans = _spans(program, example, [node for node, use in found.items() if use is None])
+        self._uses = {node: use or spans[node] for node, use in found.items()}
+        self.findings = tuple(
+            f"the integers of input '{node.name}' were drawn from {use.lowest} to {use.highest}, as in the example"
+            for node, use in spans.items()
+        )
 
     def draw(self, point: Point, seed: int) -> Call:
         """Inputs at a point of the ranges."""
@@ -75,16 +98,16 @@ class Drawing:
         if isinstance(value, torch.SymInt):
             return evaluate(value, point)
         if not isinstance(value, torch.Tensor):
-            raise ConventionError(
+            raise UndrawableInput(
                 f"input '{node.name}'",
                 found=f"a {type(value).__name__}",
                 expected="a tensor or a number, which can be drawn",
-                fix=_FIX,
+                fix="Pass inputs=[(args, kwargs), ...], calls to make.",
             )
         shape = [evaluate(size, point) for size in value.shape]
         strides = [evaluate(stride, point) for stride in value.stride()]
         span = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) if all(shape) else 0
-        drawn = _draw(span, value.dtype, _highest(self._uses.get(node), point), generator)
+        drawn = _draw(span, value.dtype, _allowed(self._uses.get(node, Use()), point), generator)
         return drawn.to(value.device).as_strided(shape, strides)
 
     def _place(self, point: Point) -> str:
@@ -100,25 +123,60 @@ class Drawing:
         return ", ".join(seen.values())
 
 
-def _use_of(node: Node) -> Use:
-    use = find_use(node)
-    if use is None:
+def _spans(program: ExportedProgram, example: Call | None, untold: Sequence[Node]) -> dict[Node, Span]:
+    """From where to where the integers of an example reach, for inputs whose use the graph does not tell."""
+    if not untold:
+        return {}
+    leaves = [] if example is None else _example_leaves(program, example)
+    values = dict(zip(user_inputs(program), leaves, strict=False))
+    return {node: _span(node, values.get(node)) for node in untold}
+
+
+def _example_leaves(program: ExportedProgram, example: Call) -> list[Any]:
+    """The values of an example call, in the order of the program's inputs."""
+    expected = program.call_spec.in_spec
+    keywords = expected.child(1).context
+    in_order = {name: example.kwargs[name] for name in keywords if name in example.kwargs}
+    leaves, found = pytree.tree_flatten((tuple(example.args), {**in_order, **example.kwargs}))
+    if found != expected:
         raise ConventionError(
-            f"input '{node.name}'",
-            found="integers whose use the graph does not tell",
-            expected="integers that the graph uses as an index or as a mask",
-            fix=_FIX,
+            "the example inputs",
+            found=_structure_text(found),
+            expected=f"the structure of the program's arguments, {_structure_text(expected)}",
+            fix="Pass the example inputs that the program was made with.",
         )
-    return use
+    return leaves
 
 
-def _highest(use: Use | None, point: Point) -> int:
-    """The highest integer that may stand in an input; one for a mask."""
-    sizes: Sequence[Any] = use.sizes if use else ()
-    return max(min((evaluate(size, point) for size in sizes), default=2) - 1, 0)
+def _structure_text(spec: TreeSpec) -> str:
+    """Arguments with a star for each value: `((*, [*, *]), {'mask': *})`."""
+    return str(pytree.tree_unflatten([_Star()] * spec.num_leaves, spec))
 
 
-def _draw(count: int, dtype: torch.dtype, highest: int, generator: torch.Generator) -> torch.Tensor:
+class _Star:
+    def __repr__(self) -> str:
+        return "*"
+
+
+def _span(node: Node, value: Any) -> Span:
+    if isinstance(value, torch.Tensor) and value.numel():
+        return Span(int(value.min()), int(value.max()))
+    raise UndrawableInput(
+        f"input '{node.name}'",
+        found="integers whose use the graph does not tell",
+        expected="integers that the graph uses as an index or as a mask",
+        fix=_FIX,
+    )
+
+
+def _allowed(use: Use | Span, point: Point) -> tuple[int, int]:
+    """The lowest and the highest integer that may stand in an input; zero and one for a mask."""
+    if isinstance(use, Span):
+        return use.lowest, use.highest
+    return 0, max(min((evaluate(size, point) for size in use.sizes), default=2) - 1, 0)
+
+
+def _draw(count: int, dtype: torch.dtype, allowed: tuple[int, int], generator: torch.Generator) -> torch.Tensor:
     shape = (count,)
     if dtype is torch.bool:
         return torch.randint(0, 2, shape, generator=generator).to(dtype)
@@ -126,4 +184,4 @@ def _draw(count: int, dtype: torch.dtype, highest: int, generator: torch.Generat
         return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
     if dtype.is_complex:
         return torch.randn(shape, generator=generator, dtype=torch.complex128).to(dtype)
-    return torch.randint(0, highest + 1, shape, generator=generator).to(dtype)
+    return torch.randint(allowed[0], allowed[1] + 1, shape, generator=generator).to(dtype)

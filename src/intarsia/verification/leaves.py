@@ -75,7 +75,7 @@ def compare_leaf(name: str, found: Any, expected: Any) -> Leaf:
 
 def _leaf(name: str, value: Any, absolute: float, relative: float, *, ok: bool, note: str = "") -> Leaf:
     if not isinstance(value, torch.Tensor):
-        return Leaf(name, type(value).__name__, (), absolute, relative, EXACT, ok, note)
+        return Leaf(name, type(value).__name__, None, absolute, relative, EXACT, ok, note)
     dtype = SHORT_NAMES.get(value.dtype, str(value.dtype).removeprefix("torch."))
     return Leaf(name, dtype, tuple(value.shape), absolute, relative, tolerance_of(value.dtype), ok, note)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -58,8 +58,12 @@ class Record:
         self.calls = 0
         self.retrace_fault = ""
 
-    def make(self, calls: Sequence[Call]) -> None:
+    def make(self, calls: Sequence[Call], progress: Callable[[str], None]) -> None:
         """Make calls one after the other, until one raises.
+
+        Args:
+            calls: Calls to make.
+            progress: Told what comes next.
 
         Raises:
             ArgumentError: Given inputs do not fit the program.
@@ -68,6 +72,7 @@ class Record:
         for made in calls:
             seed = self.calls
             self.calls += 1
+            progress(f"call {self.calls}{_at(made)}")
             found = call(self._subject, made, self._watched, seed)
             if isinstance(found.error, ArgumentError) and not made.drawn:
                 raise found.error
@@ -102,10 +107,10 @@ class Record:
         expected = call(self._model.side, made, Watched(tensors), seed)
         if expected.fault:
             raise ConventionError(
-                "argument 'reference'",
+                "the reference",
                 found=f"a model that raises {expected.fault}",
                 expected="a model that takes the program's inputs",
-                fix="Pass the model that the program was made of, or inputs=[(args, kwargs), ...] that suit both.",
+                fix="Pass the model that the program was made of, or inputs that suit both.",
             )
         one, other = ({f"state '{name}'": outcome.state[name] for name in tensors} for outcome in (found, expected))
         self.leaves.add({**found.outputs, **one}, {**expected.outputs, **other})
@@ -115,7 +120,11 @@ class Record:
             self._differences.setdefault(name, self._place(made) + text)
 
     def _place(self, made: Call) -> str:
-        return f"call {self.calls}{f' ({made.place})' if made.place else ''}: "
+        return f"call {self.calls}{_at(made)}: "
 
 
-_ADVICE = "Its ranges are wrong, or the drawn inputs do not suit it: pass inputs=[(args, kwargs), ...]."
+def _at(made: Call) -> str:
+    return f" ({made.place})" if made.place else ""
+
+
+_ADVICE = "Its ranges are wrong, or the drawn inputs do not suit it: pass inputs that do."

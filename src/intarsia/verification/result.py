@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from intarsia.verification.tolerances import Tolerance
 
@@ -15,17 +17,22 @@ class Leaf:
     Attributes:
         name: How the caller reaches it ("output['tokens']", "state 'cache'").
         dtype: Short name of the dtype, or of the Python type of what is no tensor.
-        shape: Shape in the last call.
+        shape: Shape in the last call; None for what is no tensor.
         absolute_error: Largest `|found - expected|`; infinite where the two cannot be compared.
         relative_error: The largest error of a call divided by the largest `|expected|` of that call.
         tolerance: What was allowed.
         ok: Whether every element of every call was within it.
         note: What could not be compared, and why.
+
+    Example:
+        >>> leaf = Leaf("output", "f32", (2, 4), 3e-8, 2e-7, Tolerance(1e-4, 1e-4), ok=True)
+        >>> str(leaf.tolerance)
+        '0.0001 + 0.0001*|x|'
     """
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[int, ...] | None
     absolute_error: float
     relative_error: float
     tolerance: Tolerance
@@ -41,6 +48,10 @@ class Check:
         name: What was compared: `calls`, `outputs`, `state`, `inputs`, `graph`, `signature`, `structure` or `ranges`.
         ok: Whether the two sides are equal; None when they could not be compared, which is no failure.
         detail: The first difference, or why there was nothing to compare.
+
+    Example:
+        >>> Check("ranges", ok=False, detail="a size that goes to 8, where the other goes to 16").name
+        'ranges'
     """
 
     name: str
@@ -58,6 +69,14 @@ class Verification:
         findings: What else came up, none of which is a fault of the program.
         calls: How many calls were compared.
         sizes: The sizes that were tried, one text for each corner of the ranges.
+
+    Example:
+        >>> parity = Check("calls", ok=True), Check("graph", ok=None, detail="torch refuses it")
+        >>> print(Verification(leaves=(), parity=parity, findings=(), calls=3, sizes=()))
+        verification: ok, 3 calls
+        parity
+          calls   ok
+          graph   not compared  torch refuses it
     """
 
     leaves: tuple[Leaf, ...]
@@ -80,6 +99,14 @@ class Verification:
         found = {check.name: check for check in self.parity}
         return found[name]
 
+    def to_json(self) -> dict[str, Any]:
+        """The result as JSON values; an error that is infinite or NaN, of what cannot be compared, becomes None."""
+        facts: dict[str, Any] = {"ok": self.ok, **asdict(self)}
+        for leaf in facts["leaves"]:
+            for name in ("absolute_error", "relative_error"):
+                leaf[name] = leaf[name] if math.isfinite(leaf[name]) else None
+        return facts
+
     def __str__(self) -> str:
         lines = [f"verification: {'ok' if self.ok else 'FAILED'}, {self.calls} calls"]
         lines += [f"  sizes tried: {'; '.join(self.sizes)}"] if self.sizes else []
@@ -94,10 +121,11 @@ def _leaf_table(leaves: Sequence[Leaf]) -> list[str]:
         return []
     rows = [("against the model", "type", "max abs", "max rel", "allowed", "")]
     for leaf in leaves:
-        shape = f"{leaf.dtype}{list(leaf.shape)}"
-        errors = f"{leaf.absolute_error:.1e}", f"{leaf.relative_error:.1e}"
+        kind = leaf.dtype if leaf.shape is None else f"{leaf.dtype}{list(leaf.shape)}"
+        is_compared = not leaf.note or math.isfinite(leaf.absolute_error)
+        errors = (f"{leaf.absolute_error:.1e}", f"{leaf.relative_error:.1e}") if is_compared else ("-", "-")
         verdict = f"{_word(leaf.ok)} {leaf.note}".rstrip()
-        rows.append((leaf.name, shape, *errors, str(leaf.tolerance), verdict))
+        rows.append((leaf.name, kind, *errors, str(leaf.tolerance), verdict))
     return _align(rows)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import sympy
@@ -28,6 +28,16 @@ def corners(program: ExportedProgram) -> list[Point]:
     chance), and at their upper bounds; then, where there are several, every second one low and the others high. The
     higher points are drawn towards the lower bounds until no tensor has more than `MAX_ELEMENTS` elements.
     """
+    return _points(program, _shares)
+
+
+def middle(program: ExportedProgram) -> Point:
+    """The one of the `corners` at which every size is somewhere in the middle of its range."""
+    (point,) = _points(program, lambda count: [_middle(count)])
+    return point
+
+
+def _points(program: ExportedProgram, shares_of: Callable[[int], Iterable[Sequence[float]]]) -> list[Point]:
     symbols = free_symbols(node.meta.get("val") for node in user_inputs(program))
     if not symbols:
         return [{}]
@@ -35,7 +45,7 @@ def corners(program: ExportedProgram) -> list[Point]:
     spans = [_span(symbol, ranges) for symbol in symbols]
     shapes = _shapes(program, set(symbols))
     points: dict[tuple[int, ...], Point] = {}
-    for shares in _shares(len(symbols)):
+    for shares in shares_of(len(symbols)):
         sizes = _place(shares, spans)
         while _largest(shapes, dict(zip(symbols, sizes, strict=True))) > MAX_ELEMENTS and _is_high(sizes, spans):
             sizes = [max(low, low + (size - low) // 2) for (low, _), size in zip(spans, sizes, strict=True)]
@@ -52,11 +62,15 @@ def _shares(count: int) -> Iterator[list[float | int]]:
     """For each point and symbol how much of its range: a fraction, or a whole number of steps above the lower bound."""
     yield [0] * count
     yield [1] * count
-    yield [0.5 / (1 + 0.37 * index) for index in range(count)]
+    yield _middle(count)
     yield [1.0] * count
     if count > 1:
         yield [0 if index % 2 else 1.0 for index in range(count)]
         yield [1.0 if index % 2 else 0 for index in range(count)]
+
+
+def _middle(count: int) -> list[float]:
+    return [0.5 / (1 + 0.37 * index) for index in range(count)]
 
 
 def _place(shares: Sequence[float], spans: Sequence[tuple[int, int]]) -> list[int]:
@@ -95,7 +109,8 @@ def _shapes(program: ExportedProgram, symbols: set[sympy.Symbol]) -> list[tuple[
         for item in value if isinstance(value, (tuple, list)) else (value,):
             if isinstance(item, torch.Tensor):
                 found[tuple(map(_expression, item.shape))] = None
-    return [sizes for sizes in found if set().union(*(size.free_symbols for size in sizes)) <= symbols]
+    used = {sizes: set[sympy.Symbol]().union(*(size.free_symbols for size in sizes)) for sizes in found}
+    return [sizes for sizes, own in used.items() if own and own <= symbols]
 
 
 def _expression(size: Any) -> sympy.Expr:

@@ -10,7 +10,12 @@ import torch
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Allowed error of one element: `absolute + relative * |expected|`."""
+    """Allowed error of one element: `absolute + relative * |expected|`.
+
+    Example:
+        >>> str(Tolerance(relative=1e-4, absolute=0.001))
+        '0.001 + 0.0001*|x|'
+    """
 
     relative: float
     absolute: float

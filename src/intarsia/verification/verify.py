@@ -27,6 +27,9 @@ CALLS = 3
 Inputs: TypeAlias = Sequence[tuple[Sequence[Any], Mapping[str, Any]]]
 """Calls to make: pairs of positional and keyword arguments."""
 
+Progress: TypeAlias = Callable[[int, int, str], None]
+"""Is told how many steps are done, how many there are, and the name of the next one ("" at the end)."""
+
 
 @dataclass(frozen=True)
 class Stages:
@@ -49,6 +52,8 @@ def verify(
     inputs: Inputs | None,
     *,
     stages: Stages,
+    example: tuple[Sequence[Any], Mapping[str, Any]] | None = None,
+    progress: Progress | None = None,
 ) -> Verification:
     """Compare a program with the retraced one and with its eager graph, to the bit, and with its model.
 
@@ -57,27 +62,32 @@ def verify(
         reference: The model that it was made of, to compare outputs with, within tolerances. Not changed.
         inputs: Calls to make; drawn at the corners of the ranges when None.
         stages: What other stages do.
+        example: A call whose integers tell what may be drawn where the graph does not; unused when inputs are given.
+        progress: Called with steps done, steps in all, and the name of the next one.
 
     Raises:
-        ConventionError: Inputs cannot be drawn, or the subject does not say how it is called.
+        UndrawableInput: Inputs cannot be drawn.
+        ConventionError: The subject does not say how it is called, or the reference does not take its inputs.
         ArgumentError: Given inputs do not fit the program.
     """
     calls = None if inputs is None else _read_inputs(inputs)
     program, eager = _prepare(subject, calls, stages)
-    findings = []
+    findings = ["inputs were given, so the corners of the ranges were not tried"]
     if calls is None:
-        calls = _draw(program)
-    else:
-        findings.append("inputs were given, so the corners of the ranges were not tried")
+        calls, findings = _draw(program, example)
+    steps = _Steps(len(calls) * CALLS + 2, progress)
+    steps.begin("retracing")
     retraced, fault = _retrace(eager, calls, stages)
     record = _compare_calls(program, eager, retraced, reference, stages)
-    record.make([made for made in calls for _ in range(CALLS)])
+    record.make([made for made in calls for _ in range(CALLS)], steps.begin)
+    steps.begin("comparing graphs")
     fault = fault or record.retrace_fault
     if fault:
         findings.append(f"the retrace itself is wrong: {fault}")
     parity = no_comparison("there is no retrace") if retraced is None else compare_programs(program, retraced)
     if fault:
         parity = tuple(excuse(check) for check in parity)
+    steps.end()
     return Verification(
         leaves=record.leaves.close(),
         parity=(*record.checks(), *parity),
@@ -85,6 +95,24 @@ def verify(
         calls=record.calls,
         sizes=tuple(dict.fromkeys(made.place for made in calls if made.place)),
     )
+
+
+class _Steps:
+    """Tells how far a verification has come."""
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._total = total
+        self._begun = 0
+        self._progress = progress
+
+    def begin(self, name: str) -> None:
+        if self._progress:
+            self._progress(self._begun, self._total, name)
+        self._begun += 1
+
+    def end(self) -> None:
+        if self._progress:
+            self._progress(self._total, self._total, "")
 
 
 def _read_inputs(inputs: Any) -> list[Call]:
@@ -138,9 +166,11 @@ def _module_of(program: ExportedProgram) -> GraphModule:
         ) from error
 
 
-def _draw(program: ExportedProgram) -> list[Call]:
-    drawing = Drawing(program)
-    return [drawing.draw(point, seed) for seed, point in enumerate(corners(program))]
+def _draw(
+    program: ExportedProgram, example: tuple[Sequence[Any], Mapping[str, Any]] | None
+) -> tuple[list[Call], list[str]]:
+    drawing = Drawing(program, None if example is None else Call(tuple(example[0]), example[1]))
+    return [drawing.draw(point, seed) for seed, point in enumerate(corners(program))], list(drawing.findings)
 
 
 def _retrace(eager: GraphModule, calls: Sequence[Call], stages: Stages) -> tuple[ExportedProgram | None, str]:

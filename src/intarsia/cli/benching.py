@@ -1,0 +1,141 @@
+"""`intarsia bench`: how long a file's calls take, against eager and `torch.compile`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from intarsia.cli.console import output_console, progress_reporter
+from intarsia.cli.inputs import Against, File, call_program, draw_call, drawing_faults, load_program, read_call
+from intarsia.cli.options import AsJson
+from intarsia.cli.target import load_target
+from intarsia.cli.verifying import reference_of
+from intarsia.errors import ArgumentError, ConventionError, first_line
+
+if TYPE_CHECKING:
+    import torch
+
+    from intarsia.measurement import Measurement, Spread
+    from intarsia.verification import Call
+
+_COMPILED = "torch.compile"
+
+
+def bench_file(
+    file: File,
+    *,
+    against: Against = None,
+    inputs: Annotated[
+        Path | None,
+        typer.Option(metavar="IN.safetensors", help="Inputs, by the names that `intarsia inspect` shows."),
+    ] = None,
+    calls: Annotated[int, typer.Option(min=2, help="How often each side is timed.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Time the calls of FILE, and of the model if it is given.
+
+    The model of --against is timed in eager mode and under torch.compile. All sides are called in turns, in this one
+    process, with the same inputs: those of --inputs, else those that the target returns, else drawn ones, every size in
+    the middle of its range. The state in FILE stays as it is.
+    """
+    target = load_target(against) if against else None
+
+    import torch
+
+    from intarsia.measurement import measure
+    from intarsia.verification import Call
+
+    begin = time.perf_counter()
+    program = load_program(file)
+    load_s = time.perf_counter() - begin
+    if inputs:
+        made = read_call(program, inputs)
+    elif target:
+        made = Call(target.args, target.kwargs)
+    else:
+        with drawing_faults("Add --inputs FILE.safetensors, or --against TARGET, whose example inputs are used."):
+            made = draw_call(program, 0)
+    sides = {file.name: _side(made, lambda *args, **kwargs: call_program(program, args, kwargs))}
+    if target:
+        model = reference_of(target)
+        sides |= {"eager": _side(made, _reference(model)), _COMPILED: _side(made, torch.compile(model))}
+    try:
+        with progress_reporter("timing") as progress, torch.no_grad():
+            result = measure(sides, calls, may_fail={_COMPILED}, progress=progress)
+    except ArgumentError as error:
+        if inputs or target is None:
+            raise
+        fix = "Its example inputs are used: name the target that the file was made of, or add --inputs."
+        raise ArgumentError(
+            f"target {against!r}, {error.subject}", found=error.found, expected=error.expected, fix=fix
+        ) from error
+    if as_json:
+        typer.echo(json.dumps({"load_s": load_s, "threads": torch.get_num_threads(), **result.to_json()}, indent=2))
+    else:
+        _print(result, load_s)
+
+
+def _side(made: Call, call: Callable[..., Any]) -> Callable[[], Any]:
+    """One call with a copy of the inputs, which is the side's own: a call may write them."""
+    from intarsia.verification import snapshot
+
+    args, kwargs = snapshot((made.args, dict(made.kwargs)))
+    return lambda: call(*args, **kwargs)
+
+
+def _reference(model: torch.nn.Module) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return model(*args, **kwargs)
+        except Exception as error:
+            raise ConventionError(
+                "the reference",
+                found=f"a model that raises {type(error).__name__} ({first_line(error)})",
+                expected="a model that takes the program's inputs",
+                fix="Name the target that the file was made of, or inputs that suit both.",
+            ) from error
+
+    return call
+
+
+def _print(result: Measurement, load_s: float) -> None:
+    import torch
+
+    from intarsia.measurement import PAUSE_S
+    from intarsia.report.drawing import plain_table
+
+    console = output_console()
+    console.print(f"loaded in {_time(load_s)}; torch uses {torch.get_num_threads()} threads")
+    columns = ("side", "first call", "steady call", "times the file's")
+    rows = [
+        (row.name, _time(row.first_call_s), _spread(row.steady_s, _time), _spread(row.ratio, "{:.2f}".format))
+        for row in result.rows
+    ]
+    console.print(plain_table(columns, rows))
+    for row in result.rows:
+        if row.fault:
+            console.print(f"{row.name} does not work here: {row.fault}", soft_wrap=True)
+    console.print(
+        f"{result.rounds} rounds, after the first calls and {result.warm_up} rounds of warm-up. In each round the "
+        f"sides take turns; a turn is a pause of {_time(PAUSE_S)}, an untimed call and a timed one. Given are medians "
+        "and, in brackets, the quartiles, between which half of the values lie.",
+        soft_wrap=True,
+    )
+
+
+def _spread(spread: Spread | None, text: Callable[[float], str]) -> str:
+    return "" if spread is None else f"{text(spread.median)} ({text(spread.lower)} to {text(spread.upper)})"
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"

@@ -1,0 +1,175 @@
+"""The inputs of a command: read from files, drawn, or those of a target."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from intarsia.cli.console import activity
+from intarsia.errors import ArgumentError, IntarsiaError, first_line
+
+if TYPE_CHECKING:
+    from intarsia.formats.tensors import NamedTensors
+    from intarsia.report.program import LeafFacts
+    from intarsia.runtime.program import Program
+    from intarsia.verification import Call
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="File that `intarsia compile` or `intarsia.save` wrote.")]
+Inputs = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--inputs",
+        metavar="FILE.safetensors",
+        help="Inputs of one call, by the names that `intarsia inspect` shows; repeat it for further calls.",
+    ),
+]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        "--against",
+        metavar="TARGET",
+        help="The model to compare with: package.module:factory or file.py:factory, as for `intarsia compile`.",
+    ),
+]
+
+
+def load_program(file: Path) -> Program:
+    """Load a program, and tell that it takes a while."""
+    from intarsia import api
+
+    with activity(f"loading {file}"):
+        return api.load(file)
+
+
+def read_call(program: Program, path: Path) -> Call:
+    """One call of a program, read from a `.safetensors` file.
+
+    Tensors have the names that `intarsia inspect` shows. An input that is no tensor stands in the metadata of the
+    file, as JSON; one whose value was fixed by the export may be left out.
+
+    Raises:
+        FormatError: The file cannot be read.
+        ArgumentError: A name is missing, or the program does not know it. What a tensor must be like, the program
+            checks when it is called.
+    """
+    from intarsia._torch import pytree
+    from intarsia.formats.tensors import read_tensors
+    from intarsia.report.program import describe_program
+    from intarsia.verification import Call
+
+    exported = program.exported_program
+    inputs = describe_program(exported).inputs
+    content = read_tensors(path)
+    _check_names(path, inputs, content)
+    fixed = _fixed_values(program)
+    leaves = [_value(path, leaf, content, fixed) for leaf in inputs]
+    args, kwargs = pytree.tree_unflatten(leaves, exported.call_spec.in_spec)
+    return Call(tuple(args), kwargs)
+
+
+def draw_call(program: Program, seed: int) -> Call:
+    """One call with drawn inputs, every size in the middle of its range.
+
+    Raises:
+        UndrawableInput: Inputs cannot be drawn.
+    """
+    from intarsia.verification import Drawing, middle
+
+    exported = program.exported_program
+    return Drawing(exported).draw(middle(exported), seed)
+
+
+@contextmanager
+def drawing_faults(fix: str) -> Iterator[None]:
+    """Say in the words of a command what to do where inputs cannot be drawn."""
+    from intarsia.verification import UndrawableInput
+
+    try:
+        yield
+    except UndrawableInput as error:
+        raise UndrawableInput(error.subject, found=error.found, expected=error.expected, fix=fix) from error
+
+
+def call_program(program: Program, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Call a program.
+
+    Raises:
+        ArgumentError: The inputs do not fit the program, or an operator refuses them.
+        EngineError: An engine failed, or is damaged.
+    """
+    try:
+        return program(*args, **kwargs)
+    except IntarsiaError:
+        raise
+    except Exception as error:
+        raise ArgumentError(
+            "a call of the program",
+            found=f"{type(error).__name__} ({first_line(error)})",
+            expected="inputs and state that the program computes with",
+            fix="Pass inputs that suit it with --inputs.",
+        ) from error
+
+
+def _check_names(path: Path, inputs: tuple[LeafFacts, ...], content: NamedTensors) -> None:
+    names = {leaf.name for leaf in inputs}
+    from intarsia.runtime.structure import suggest
+
+    unknown = [name for name in content.tensors if name not in names]
+    missing = [name for name in names if name not in content.tensors]
+    if unknown:
+        expected = ", ".join(f"{leaf.name}: {leaf.type}" for leaf in inputs)
+        raise ArgumentError(
+            str(path),
+            found=f"a tensor {unknown[0]!r}",
+            expected=f"the inputs of the program ({expected or 'none'})",
+            fix=suggest(unknown, missing) or "Rename it, or take it out.",
+        )
+
+
+def _fixed_values(program: Program) -> Mapping[str, Any]:
+    """Values that the export fixed, by input name."""
+    from torch.export.graph_signature import ConstantArgument, InputKind
+
+    from intarsia.report.program import describe_program
+
+    exported = program.exported_program
+    specs = [spec for spec in exported.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
+    leaves = describe_program(exported).inputs
+    return {
+        leaf.name: spec.arg.value
+        for leaf, spec in zip(leaves, specs, strict=True)
+        if isinstance(spec.arg, ConstantArgument)
+    }
+
+
+def _value(path: Path, leaf: LeafFacts, content: NamedTensors, fixed: Mapping[str, Any]) -> Any:
+    if leaf.name in content.tensors:
+        return content.tensors[leaf.name]
+    if leaf.name in content.metadata:
+        return _parse(path, leaf, content.metadata[leaf.name])
+    if leaf.name in fixed:
+        return fixed[leaf.name]
+    held = ", ".join(content.tensors) or "no tensor"
+    raise ArgumentError(
+        f"input {leaf.name!r}",
+        found=f"no value in {str(path)!r}, which holds {held}",
+        expected=leaf.type,
+        fix=f"Add it to the file under this name{'' if '[' in leaf.type else ', as JSON in the metadata'}.",
+    )
+
+
+def _parse(path: Path, leaf: LeafFacts, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ArgumentError(
+            f"input {leaf.name!r}",
+            found=f"{text!r} in the metadata of {str(path)!r}",
+            expected='JSON, such as 3, 0.5, true, null or "text"',
+            fix="Write the value with json.dumps.",
+        ) from error
