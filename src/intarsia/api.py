@@ -171,6 +171,14 @@ def load(path: str | os.PathLike[str]) -> Program:
         FormatError: The file is missing, cut short, foreign or damaged.
         UnsupportedVersion: A newer intarsia wrote it.
         EngineError: The bytes of an engine were changed.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save(compile(torch.nn.ReLU(), (torch.ones(2),)), f"{folder}/relu.pt2")
+        ...     program = load(f"{folder}/relu.pt2")
+        >>> program(torch.tensor([-1.0, 2.0]))
+        tensor([0., 2.])
     """
     return Program(*load_pt2(path))
 
@@ -183,6 +191,11 @@ def ledger(program: torch.export.ExportedProgram | Program) -> Ledger:
 
     Raises:
         ConventionError: Nothing is known, for another tool made the program.
+
+    Example:
+        >>> hybrid = compile(torch.nn.ReLU(), (torch.ones(2),), torch_executed_ops={"aten.relu"})
+        >>> ledger(export(hybrid)).select("node")[0]
+        Entry(kind='node', subject='relu', fate='kept', image='relu', reason='')
     """
     return told(program.ledger if isinstance(program, Program) else surgery.find_ledger(program))
 
@@ -191,6 +204,9 @@ def verify(
     path_or_program: str | os.PathLike[str] | torch.fx.GraphModule | torch.export.ExportedProgram | Program,
     reference: torch.nn.Module | None = None,
     inputs: Inputs | None = None,
+    *,
+    example: tuple[Sequence[Any], Mapping[str, Any]] | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> Verification:
     """Compare a program to the bit with the retraced one and with its eager graph, and with its model in tolerances.
 
@@ -200,12 +216,15 @@ def verify(
         reference: The model that it was made of, to compare outputs with. Not changed.
         inputs: Calls to make, pairs of positional and keyword arguments. When they are left out, inputs are drawn at
             the corners of the ranges.
+        example: One call that suits the program. Where the graph does not tell what an integer input is for, its
+            integers are drawn between the lowest and the highest of the example.
+        progress: Called with steps done, steps in all, and the name of the next one.
 
     Returns:
         A result that prints as a table; its `ok` is the verdict.
 
     Raises:
-        ConventionError: Inputs cannot be drawn: pass them.
+        ConventionError: Inputs cannot be drawn: pass them, or an example.
         ArgumentError: Given inputs do not fit the program.
         FormatError: The file cannot be read.
 
@@ -220,4 +239,5 @@ def verify(
         subject = load(subject)
     if isinstance(subject, Program):
         subject = subject.exported_program
-    return _verify(subject, reference, inputs, stages=Stages(surgery.export, surgery.retrace, Program))
+    stages = Stages(surgery.export, surgery.retrace, Program)
+    return _verify(subject, reference, inputs, stages=stages, example=example, progress=progress)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from intarsia import api
 from intarsia.cli import app
+from intarsia.errors import FormatError
 
 FACTORIES = """
 import torch
@@ -30,6 +33,17 @@ def factory():
 
 def raises():
     return 1 / 0
+
+def loud():
+    print("from the factory")
+    return factory()
+
+def little():
+    class Sorted(torch.nn.Module):
+        def forward(self, x):
+            return torch.relu(torch.sort(x.double(), -1).values)
+
+    return Sorted(), (torch.ones(2, 8),), None, None
 """
 
 
@@ -82,9 +96,75 @@ def test_a_fault_is_one_message_on_standard_error(folder: Path) -> None:
     assert len(result.stderr.strip().splitlines()) == 1
 
 
-def test_debug_shows_the_traceback(folder: Path) -> None:
-    result = invoke("--debug", "compile", "nowhere_at_all:factory", "-o", "m.pt2")
-    assert type(result.exception).__name__ == "TargetError"
+@pytest.mark.parametrize("place", [0, 5])
+def test_debug_shows_the_traceback_wherever_it_stands(folder: Path, place: int) -> None:
+    arguments = ["compile", "nowhere_at_all:factory", "-o", "m.pt2", "--force"]
+    result = invoke(*arguments[:place], "--debug", *arguments[place:])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Traceback (most recent call last):")
+    assert result.stderr.splitlines()[-1].startswith("error: target 'nowhere_at_all:factory': found no module")
+
+
+def test_an_error_that_nobody_foresaw_is_one_message(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        message = "no such axis\nand more"
+        raise IndexError(message)
+
+    monkeypatch.setattr(api, "compile", fail)
+    result = invoke("compile", "factories_of_app:factory", "-o", "m.pt2")
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+    assert (
+        "error: intarsia: found IndexError (no such axis), expected none. This is a fault of intarsia." in result.stderr
+    )
+    assert "--debug" in result.stderr
+
+
+def test_an_interruption_is_one_line_and_exit_code_130(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*args: object, **kwargs: object) -> None:
+        raise KeyboardInterrupt
+
+    (folder / "m.pt2").write_bytes(b"old")
+    monkeypatch.setattr(torch.export, "save", stop)
+    result = invoke(
+        "compile", "factories_of_app:factory", "-o", "m.pt2", "--force", "--torch-executed-op", "aten.linear"
+    )
+    assert result.exit_code == 130
+    assert result.stderr.splitlines()[-1] == "interrupted: no file is left half-written"
+    assert "Traceback" not in result.output
+    assert (folder / "m.pt2").read_bytes() == b"old"
+    assert [path for path in folder.iterdir() if path.suffix == ".pt2"] == [folder / "m.pt2"]
+
+
+def test_version_and_help_do_not_import_torch() -> None:
+    code = """
+import sys
+from typer.testing import CliRunner
+from intarsia.cli import app
+from intarsia.errors import FormatError
+for arguments in (["--version"], ["--help"], ["compile", "--help"], ["export", "--help"]):
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    print(result.output)
+assert "torch" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"intarsia {version('intarsia')}\ntorch {version('torch')}\n" in done.stdout
+
+
+def test_help_names_every_command() -> None:
+    told = invoke("--help").stdout
+    for command in ("compile", "export", "inspect", "doctor"):
+        assert f"\n  {command} " in told
+    assert "Exit codes: 0 right, 1 checked and wrong, 2 cannot be done as asked," in told
+
+
+def test_a_mistyped_command_or_option_is_answered_with_the_near_one() -> None:
+    for arguments, near in ((["complie"], "'compile'"), (["compile", "--bakcend", "x"], "--backend")):
+        result = invoke(*arguments)
+        assert result.exit_code == 2
+        assert near in result.stderr
 
 
 def test_a_factory_that_raises_is_shown_as_itself(folder: Path) -> None:
@@ -99,9 +179,13 @@ def test_a_factory_that_raises_is_shown_as_itself(folder: Path) -> None:
     ("arguments", "message"),
     [
         (["--backend", "no_such_backend"], "no_such_backend"),
+        (["--backend", "openvnio"], "Did you mean 'openvino'?"),
+        (["--torch-executed-op", "aten.linaer"], "Did you mean 'aten.linear.default'?"),
+        (["--option", "PERFORMANCE_HNT=LATENCY"], "Did you mean 'PERFORMANCE_HINT'?"),
+        (["--option", "N=1", "--option", "N=2"], "--option N: found two values, 1 and 2, expected one"),
         (["--torch-executed-op", "aten.no_such_operator"], "aten.no_such_operator"),
-        (["--option", "no_equals_sign"], "KEY=VALUE"),
-        (["--option", "=3"], "KEY=VALUE"),
+        (["--option", "no_equals_sign"], "NAME=VALUE"),
+        (["--option", "=3"], "NAME=VALUE"),
         (["--min-block-size", "0"], "min-block-size"),
     ],
 )
@@ -122,7 +206,46 @@ def test_an_output_that_cannot_be_is_told_before_anything_is_built(folder: Path,
 def test_a_folder_that_is_not_there_is_told_before_anything_is_built(folder: Path) -> None:
     result = invoke("compile", "factories_of_app:raises", "-o", "nowhere/m.pt2")
     assert result.exit_code == 2
-    assert "no folder 'nowhere'" in result.stderr
+    assert "nowhere/m.pt2: found no folder there" in result.stderr
+    assert "calling" not in result.stderr
+
+
+def test_an_unknown_backend_is_told_before_the_factory_is_called(folder: Path) -> None:
+    result = invoke("compile", "factories_of_app:raises", "-o", "m.pt2", "--backend", "openvnio")
+    assert result.exit_code == 2
+    assert "calling" not in result.stderr
+
+
+def test_a_file_that_exists_is_replaced_only_by_force(folder: Path) -> None:
+    pytest.importorskip("openvino")
+    (folder / "m.pt2").write_bytes(b"old")
+    refused = invoke("compile", "factories_of_app:factory", "-o", "m.pt2")
+    assert refused.exit_code == 2
+    assert "m.pt2: found a file that exists" in refused.stderr
+    assert "--force" in refused.stderr
+    assert "calling" not in refused.stderr
+    assert (folder / "m.pt2").read_bytes() == b"old"
+    assert invoke("compile", "factories_of_app:factory", "-o", "m.pt2", "--force").exit_code == 0
+    assert api.load(folder / "m.pt2").ledger is not None
+
+
+def test_compile_as_json_tells_coverage_and_nothing_else(folder: Path) -> None:
+    pytest.importorskip("openvino")
+    result = invoke("compile", "factories_of_app:loud", "-o", "m.pt2", "--json", "--torch-executed-op", "aten.softmax")
+    told = json.loads(result.stdout)
+    assert told["file"] == "m.pt2"
+    assert told["size_bytes"] == (folder / "m.pt2").stat().st_size
+    assert told["engines"] == ["openvino_0"]
+    assert [entry["operator"] for entry in told["operators"]] == ["aten.linear.default", "aten.softmax.int"]
+    assert told["operators"][1]["why"] == "named in torch_executed_ops"
+    assert "from the factory" in result.stderr
+
+
+def test_compile_says_plainly_when_engines_got_little(folder: Path) -> None:
+    pytest.importorskip("openvino")
+    result = invoke("compile", "factories_of_app:little", "-o", "m.pt2")
+    assert result.exit_code == 0, result.output
+    assert "Engines got little of this model: 0 of 3 operators" in result.stdout
 
 
 def test_options_reach_the_backend_as_json_or_text(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,19 +256,29 @@ def test_options_reach_the_backend_as_json_or_text(folder: Path, monkeypatch: py
         raise KeyboardInterrupt
 
     monkeypatch.setattr(api, "compile", stop)
-    invoke("compile", "factories_of_app:factory", "-o", "m.pt2", "--option", "N=2", "--option", "HINT=LATENCY")
+    invoke("compile", "factories_of_app:factory", "-o", "m.pt2", "--option", "N=2", "--option", "HINT = LATENCY")
     assert seen["options"] == {"N": 2, "HINT": "LATENCY"}
     assert seen["fallback"] is True
 
 
-@pytest.mark.parametrize("content", [None, b"", b"not an archive"])
-def test_inspect_refuses_what_is_no_program(folder: Path, content: bytes | None) -> None:
+@pytest.mark.parametrize("command", [("inspect",), ("export", "-o", "new.pt2")])
+@pytest.mark.parametrize("content", [None, b"", b"not an archive", b"\x08\x0a\x12\x07pytorch"])
+def test_a_file_that_is_no_program_is_refused_as_load_does(
+    folder: Path, content: bytes | None, command: tuple[str, ...]
+) -> None:
     if content is not None:
         (folder / "m.pt2").write_bytes(content)
-    result = invoke("inspect", "m.pt2")
+    with pytest.raises(FormatError) as caught:
+        api.load("m.pt2")
+    result = invoke(*command, "m.pt2")
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: ")
-    assert "m.pt2" in result.stderr
+    assert result.stderr.splitlines()[-1] == f"error: {caught.value}"
+    assert not (folder / "new.pt2").exists()
+
+
+def test_inspect_says_when_another_tool_made_the_file(folder: Path) -> None:
+    torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)), "m.pt2")
+    assert "made with another tool" in invoke("inspect", "m.pt2").stdout
 
 
 def test_doctor_tries_every_backend_out() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from rich.progress import Progress
 
-from intarsia.cli.console import output_console, progress_reporter
+from intarsia.cli.console import _TimeColumn, activity, error_console, output_console, progress_reporter
 
 
 def test_progress_without_a_terminal_is_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -13,14 +14,64 @@ def test_progress_without_a_terminal_is_plain_lines(capsys: pytest.CaptureFixtur
         report(2, 2, "")
     told = capsys.readouterr()
     assert told.out == ""
-    assert told.err == "building engines: 1/2 openvino_1 [b]\nbuilding engines: 2/2\n"
+    assert told.err == "building engines: 1 of 2\nbuilding engines: 2 of 2\n"
+
+
+def test_what_goes_on_before_the_first_step_is_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_reporter("building engines", before="capturing [x]") as report:
+        report(0, 1, "openvino_0")
+    assert capsys.readouterr().err == "capturing [x]\nbuilding engines: 0 of 1\n"
+
+
+def test_an_activity_without_a_terminal_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with activity("saving [m].pt2"):
+        pass
+    assert capsys.readouterr().err == "saving [m].pt2\n"
+
+
+def test_a_terminal_that_cannot_draw_gets_plain_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    with activity("saving m.pt2"), progress_reporter("building engines") as report:
+        report(1, 2, "")
+    assert capsys.readouterr().err == "saving m.pt2\nbuilding engines: 1 of 2\n"
+
+
+def test_no_color_is_honoured(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    coloured = "\x1b[31m"
+    error_console().print("text", style="red")
+    assert coloured in capsys.readouterr().err
+    monkeypatch.setenv("NO_COLOR", "1")
+    error_console().print("text", style="red")
+    assert coloured not in capsys.readouterr().err
+
+
+def test_a_message_without_a_terminal_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    error_console().print("word " * 100)
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_the_time_left_is_told_once_it_is_known() -> None:
+    seconds = iter(range(0, 100, 5))
+    progress = Progress(_TimeColumn(), get_time=lambda: next(seconds))
+    bar = progress.add_task("building engines", total=4)
+    (task,) = progress.tasks
+    assert "left" not in _TimeColumn().render(task).plain
+    progress.update(bar, completed=1)
+    progress.update(bar, completed=2)
+    assert _TimeColumn().render(task).plain == "0:00:10 left"
 
 
 def test_progress_on_a_terminal_is_a_bar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
     with progress_reporter("building engines") as report:
         report(1, 2, "openvino_0")
-    assert "1/2" in capsys.readouterr().err
+    assert "building engines: 1 of 2" in capsys.readouterr().err
 
 
 def test_lines_without_a_terminal_are_wide() -> None:

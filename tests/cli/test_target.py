@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from intarsia.cli.target import FactoryError, load_target
+from intarsia.cli.target import FactoryError, load_hybrid, load_target
 from intarsia.errors import TargetError
 
 FACTORIES = """
@@ -36,6 +36,28 @@ def list_args():
 
 def list_kwargs():
     return torch.nn.Linear(4, 3), (), [1], None
+
+def needs(path, device="cpu", *rest):
+    return good()
+
+def loud():
+    print("from the factory")
+    return good()
+
+def hybrid():
+    return torch.fx.symbolic_trace(torch.nn.Linear(4, 3))
+
+def hybrid_with_arguments():
+    return hybrid(), (torch.zeros(2, 4),), {"k": 1}, ({0: "b"},)
+
+def hybrid_with_list():
+    return hybrid(), [1], None, None
+
+def hybrid_with_list_of_keywords():
+    return hybrid(), None, [1], None
+
+def stop():
+    raise SystemExit(3)
 """
 
 
@@ -72,6 +94,9 @@ def test_a_factory_is_found_by_module_and_by_file(folder: Path, place: str) -> N
         ("nowhere.py:good", "no file 'nowhere.py'"),
         ("factories_here:missing", "nothing named 'missing'"),
         ("factories_here:VALUE", "'VALUE' of type int"),
+        ("factories_here:needs", "a function that needs path, expected a function without arguments"),
+        ("factories_here.py", "no factory name"),
+        ("", "no text"),
         ("factories_here:bare", "Linear returned"),
         ("factories_here:pair", "a tuple of 2 returned"),
         ("factories_here:no_model", "a model of type str"),
@@ -88,8 +113,61 @@ def test_a_target_that_does_not_fit_is_refused_by_name(folder: Path, text: str, 
 
 
 def test_a_missing_factory_is_answered_with_those_that_exist(folder: Path) -> None:
-    with pytest.raises(TargetError, match="It has bare, good"):
+    with pytest.raises(
+        TargetError, match=r"It has good, raises, bare, pair, no_model, list_args, list_kwargs, .*stop\."
+    ):
         load_target("factories_here:missing")
+
+
+def test_a_mistyped_factory_is_answered_with_the_near_one(folder: Path) -> None:
+    with pytest.raises(TargetError, match=r"expected a function of the module\. Did you mean 'good'\?$"):
+        load_target("factories_here:godo")
+
+
+def test_a_file_of_another_kind_is_named(folder: Path) -> None:
+    (folder / "net.onnx").write_bytes(b"\x08\x0a\x12\x07pytorch")
+    with pytest.raises(
+        TargetError, match=r"target 'net.onnx': found an ONNX model, expected 'package.*Run it with onnx"
+    ):
+        load_target("net.onnx")
+
+
+def test_what_the_target_prints_is_not_the_output_of_the_command(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load_target("factories_here:loud")
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err == "calling factories_here:loud\nfrom the factory\n"
+
+
+def test_a_factory_that_ends_the_process_is_told(folder: Path) -> None:
+    with pytest.raises(FactoryError, match="found SystemExit while it was called") as caught:
+        load_target("factories_here:stop")
+    assert caught.value.own_traceback.rstrip().endswith("SystemExit: 3")
+
+
+@pytest.mark.parametrize("name", ["hybrid", "hybrid_with_arguments"])
+def test_a_factory_of_a_hybrid_returns_it_alone_or_with_arguments(folder: Path, name: str) -> None:
+    target = load_hybrid(f"factories_here:{name}")
+    assert isinstance(target.hybrid, torch.fx.GraphModule)
+    assert (target.args is None, target.kwargs) == ((True, None) if name == "hybrid" else (False, {"k": 1}))
+    assert target.dynamic_shapes == (None if name == "hybrid" else ({0: "b"},))
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("bare", "Linear returned, expected a torch.fx.GraphModule or a tuple"),
+        ("pair", "a tuple of 2 returned"),
+        ("good", "a hybrid of type Linear"),
+        ("hybrid_with_list", "args of type list"),
+        ("hybrid_with_list_of_keywords", "kwargs of type list"),
+    ],
+)
+def test_what_is_no_hybrid_is_refused(folder: Path, name: str, found: str) -> None:
+    with pytest.raises(TargetError, match=found):
+        load_hybrid(f"factories_here:{name}")
 
 
 def test_an_exception_of_the_factory_is_shown_from_its_own_code_on(folder: Path) -> None:

@@ -24,6 +24,11 @@ def test_an_unknown_name_lists_the_known_ones(standin: Any) -> None:
         find_backend("openvina")
 
 
+def test_a_mistyped_name_is_answered_with_the_near_one(standin: Any) -> None:
+    with pytest.raises(EngineUnavailable, match=r"Did you mean 'standin'\?$"):
+        find_backend("Standln")
+
+
 def test_an_entry_point_that_fails_is_named(standin: Any) -> None:
     with pytest.raises(EngineUnavailable, match="no_such_module:Backend fails with ModuleNotFoundError"):
         find_backend("broken")

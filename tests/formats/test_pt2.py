@@ -371,7 +371,7 @@ FOREIGN: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "ExecuTorch": (lambda path: path.write_bytes(b"\x1c\0\0\0ET12" + bytes(64)), "found an ExecuTorch program"),
     "pickle": (lambda path: path.write_bytes(b"\x80\x02}q\0."), "found a pickle"),
-    "torch.save": (lambda path: torch.save({"a": torch.ones(1)}, path), "found tensors saved by torch.save"),
+    "torch.save": (lambda path: torch.save({"a": torch.ones(1)}, path), "found a checkpoint of torch.save"),
     "zip": (lambda path: zipfile.ZipFile(path, "w").writestr("a/b", "c"), "found a zip archive of another kind"),
 }
 
@@ -418,6 +418,13 @@ def test_a_missing_member_is_an_error(saved: Path, member: str, capfd: pytest.Ca
 def test_a_damaged_graph_is_an_error(saved: Path) -> None:
     rewrite(saved, lambda name, data: data[:-10] if name.endswith("models/model.json") else data)
     with pytest.raises(FormatError, match="contents that torch cannot read"):
+        load_pt2(saved)
+
+
+def test_a_container_whose_class_is_not_known_here_is_named(saved: Path) -> None:
+    rename = (b"builtins.dict", b"elsewhere.Tokens")
+    rewrite(saved, lambda name, data: data.replace(*rename) if name.endswith("models/model.json") else data)
+    with pytest.raises(FormatError, match=r"in a elsewhere\.Tokens, which .* Import its module before loading"):
         load_pt2(saved)
 
 

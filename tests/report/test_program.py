@@ -82,24 +82,42 @@ def test_operators_left_in_torch_are_counted_without_the_engine(facts: ProgramFa
     assert next(iter(facts.operators)) == "aten.add.Tensor"
 
 
+def test_arithmetic_on_sizes_is_no_operator() -> None:
+    class Flat(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.reshape(x.shape[0] * x.shape[1] * 2, 2)
+
+    sizes = {0: torch.export.Dim("b"), 1: torch.export.Dim("c")}
+    program = torch.export.export(Flat(), (torch.zeros(3, 5, 4),), dynamic_shapes=(sizes,))
+    assert "sym_size" in str(program.graph)
+    assert describe_program(program).operators == {"aten.reshape.default": 1}
+
+
 def test_inputs_outputs_and_ranges_are_told(facts: ProgramFacts) -> None:
     ((size, span),) = facts.ranges.items()
     assert span == "1 to 8"
     assert [(leaf.name, leaf.type) for leaf in facts.inputs] == [("x", f"f32[{size}, 4]"), ("scale", "f32[4]")]
     assert [(leaf.name, leaf.type) for leaf in facts.outputs] == [
-        ("['y']", f"f32[{size}, 4]"),
-        ("['rest'][0]", f"f32[{size}, 4]"),
+        ("output['y']", f"f32[{size}, 4]"),
+        ("output['rest'][0]", f"f32[{size}, 4]"),
     ]
 
 
+@pytest.mark.parametrize(("least", "told"), [(None, "any size"), (3, "3 or more")])
+def test_a_size_without_an_upper_end_is_told_in_words(least: int | None, told: str) -> None:
+    size = torch.export.Dim.DYNAMIC if least is None else torch.export.Dim("b", min=least)
+    program = torch.export.export(torch.nn.ReLU(), (torch.zeros(5, 4),), dynamic_shapes=({0: size},))
+    assert list(describe_program(program).ranges.values()) == [told]
+
+
 def test_state_is_told_with_kind_and_writes(facts: ProgramFacts) -> None:
-    told = {entry.name: (entry.kind, entry.type, entry.size_bytes, entry.written) for entry in facts.state}
+    told = {entry.name: (entry.kind, entry.type, entry.size_bytes, entry.written_by) for entry in facts.state}
     assert told == {
-        "linear.weight": ("parameter", "f32[4, 4]", 64, False),
-        "linear.bias": ("parameter", "f32[4]", 16, False),
-        "calls": ("buffer", "f32[1]", 4, True),
-        "mask": ("non-persistent buffer", "b8[4]", 4, False),
-        "offset": ("constant", "f32[4]", 16, False),
+        "linear.weight": ("parameter", "f32[4, 4]", 64, ()),
+        "linear.bias": ("parameter", "f32[4]", 16, ()),
+        "calls": ("buffer", "f32[1]", 4, ("aten.add.Tensor (%add)",)),
+        "mask": ("non-persistent buffer", "b8[4]", 4, ()),
+        "offset": ("constant", "f32[4]", 16, ()),
     }
 
 
@@ -135,8 +153,8 @@ def test_an_input_that_is_written_or_a_number_is_told() -> None:
 
     with torch.no_grad():
         program = torch.export.export(Writer(), (torch.zeros(2), 3, None)).run_decompositions({})
-    inputs = {leaf.name: (leaf.type, leaf.written) for leaf in describe_program(program).inputs}
-    assert inputs == {"x": ("f32[2]", True), "times": ("3", False), "nothing": ("None", False)}
+    inputs = {leaf.name: (leaf.type, leaf.written_by) for leaf in describe_program(program).inputs}
+    assert inputs == {"x": ("f32[2]", ("aten.add.Tensor (%add)",)), "times": ("3", ()), "nothing": ("None", ())}
 
 
 def test_writes_that_the_graph_does_in_place_are_told() -> None:
@@ -152,8 +170,11 @@ def test_writes_that_the_graph_does_in_place_are_told() -> None:
 
     facts = describe_program(torch.export.export(Counter(), (torch.zeros(2), torch.zeros(2))))
     assert facts.dialect == "TRAINING"
-    assert {entry.name: entry.written for entry in facts.state} == {"calls": True, "step": False}
-    assert {leaf.name: leaf.written for leaf in facts.inputs} == {"x": True, "y": False}
+    assert {entry.name: entry.written_by for entry in facts.state} == {
+        "calls": ("aten.add_.Tensor (%add_)",),
+        "step": (),
+    }
+    assert {leaf.name: leaf.written_by for leaf in facts.inputs} == {"x": ("aten.add_.Tensor (%add__1)",), "y": ()}
 
 
 def test_facts_are_json_and_drawn_in_full(facts: ProgramFacts) -> None:
@@ -164,12 +185,45 @@ def test_facts_are_json_and_drawn_in_full(facts: ProgramFacts) -> None:
     text = capture.get()
     for expected in ("bead_0", SIGNATURE, "aten.linear.default", "linear.weight", "non-persistent buffer", "1 to 8"):
         assert expected in text
-    assert "1 node: 1 removed (1 unused)" in text
+    assert "1 node: 1 removed (unused: 1)" in text
 
 
-def test_a_written_entry_is_marked(facts: ProgramFacts) -> None:
+def test_a_written_entry_is_told_with_what_writes_it(facts: ProgramFacts) -> None:
     console = Console(width=160)
     with console.capture() as capture:
         console.print(draw_program(facts))
     (line,) = [line for line in capture.get().splitlines() if line.strip().startswith("calls")]
-    assert line.split()[-1] == "yes"
+    assert line.strip().endswith("aten.add.Tensor (%add)")
+
+
+def test_a_write_by_an_engine_or_of_an_input_is_told() -> None:
+    class Writer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.engine = engine_tensor(packed())
+            self.register_buffer("result", torch.zeros(3, 4))
+            self.register_buffer("given", torch.zeros(3, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            (y,) = torch.ops.intarsia.run_engine.default([x], self.engine, SIGNATURE)
+            self.result.copy_(y)
+            self.given.copy_(x)
+            return y + 1
+
+    with torch.no_grad():
+        program = torch.export.export(Writer(), (torch.zeros(3, 4),)).run_decompositions({})
+    (output,) = program.graph.find_nodes(op="output")
+    by_engine, by_input = (node.name for node in output.args[0][:2])
+    told = {entry.name: entry.written_by for entry in describe_program(program).state}
+    assert told == {"result": (f"engine engine (%{by_engine})",), "given": (f"input %{by_input}",)}
+
+
+def test_a_long_version_is_cut_in_the_drawing_alone() -> None:
+    built = BuiltEngine(b"p", None, "9.1.0-204-82bbf029-releases/9/1", "abacus", {})
+    facts = describe_program(exported(pack_engine(built, name="bead_0", backend="bead", signature=SIGNATURE)))
+    assert facts.engines[0].backend_version == "9.1.0-204-82bbf029-releases/9/1"
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(draw_program(facts))
+    assert "bead 9.1.0 " in capture.get()
+    assert "82bbf029" not in capture.get()

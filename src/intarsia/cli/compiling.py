@@ -8,9 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from intarsia.cli.console import output_console, progress_reporter
+from intarsia.cli.console import activity, output_console, progress_reporter
+from intarsia.cli.options import AsJson, Force
+from intarsia.cli.output import check_output
 from intarsia.cli.target import load_target
-from intarsia.errors import FormatError
+from intarsia.errors import ArgumentError
 
 
 def compile_target(
@@ -32,25 +34,31 @@ def compile_target(
     min_block_size: Annotated[int, typer.Option(min=1, help="Fewest operators that make an engine.")] = 1,
     option: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Option of the backend; the value is JSON or text; may be repeated."),
+        typer.Option(metavar="NAME=VALUE", help="Option of the backend; the value is JSON or text; may be repeated."),
     ] = None,
     no_fallback: Annotated[
         bool,
         typer.Option("--no-fallback", help="Fail when a partition cannot be built, instead of leaving it in torch."),
     ] = False,
+    force: Force = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compile the model that TARGET makes, and save it.
 
     Prints where each operator runs, and why.
     """
-    options = dict(_option(text) for text in option or ())
-    _check_output(output)
+    check_output(output, ".pt2", force=force)
+    options = _read_options(option or ())
+
+    from intarsia.core.registry import find_backend
+
+    find_backend(backend)  # an unknown one is told before the model is made
     made = load_target(target)
 
     from intarsia import api
-    from intarsia.report.coverage import draw_coverage
+    from intarsia.report.coverage import coverage_json, draw_coverage
 
-    with progress_reporter("building engines") as progress:
+    with progress_reporter("building engines", before="capturing and partitioning the model") as progress:
         hybrid = api.compile(
             made.model,
             made.args,
@@ -63,39 +71,42 @@ def compile_target(
             options=options,
             progress=progress,
         )
-    api.save(hybrid, output)
-    output_console().print(draw_coverage(api.coverage(hybrid)))
-    output_console().print(f"saved {output} ({output.stat().st_size:,} bytes)")
+    with activity(f"saving {output}"):
+        api.save(hybrid, output)
+    coverage = api.coverage(hybrid)
+    size_bytes = output.stat().st_size
+    if as_json:
+        typer.echo(json.dumps({"file": str(output), "size_bytes": size_bytes, **coverage_json(coverage)}, indent=2))
+    else:
+        output_console().print(draw_coverage(coverage))
+        output_console().print(f"saved {output} ({size_bytes:,} bytes)", soft_wrap=True)
 
 
-def _option(text: str) -> tuple[str, Any]:
-    key, separator, value = text.partition("=")
-    if not (key and separator):
-        message = f"{text!r} is not of the form KEY=VALUE"
-        raise typer.BadParameter(message, param_hint="--option")
+def _read_options(texts: list[str] | tuple[()]) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for text in texts:
+        name, value = _read_option(text)
+        if name in options:
+            raise ArgumentError(
+                f"--option {name}",
+                found=f"two values, {options[name]!r} and {value!r}",
+                expected="one",
+                fix="Give the option once.",
+            )
+        options[name] = value
+    return options
+
+
+def _read_option(text: str) -> tuple[str, Any]:
+    name, separator, value = (part.strip() for part in text.partition("="))
+    if not (name and separator):
+        raise ArgumentError(
+            f"--option {text}",
+            found="no name and value" if not separator else "no name",
+            expected="NAME=VALUE",
+            fix="Write the name of the option, an equals sign and the value.",
+        )
     try:
-        return key, json.loads(value)
+        return name, json.loads(value)
     except json.JSONDecodeError:
-        return key, value
-
-
-def _check_output(output: Path) -> None:
-    # Before anything is built: a build takes long, and a mistyped path is found at once.
-    if output.is_dir():
-        raise FormatError(
-            f"file {str(output)!r}", found="a folder", expected="a file name", fix="Add a file name to the path."
-        )
-    if output.suffix != ".pt2":
-        raise FormatError(
-            f"file {str(output)!r}",
-            found=f"the ending {output.suffix!r}",
-            expected="'.pt2'",
-            fix="Name the file *.pt2.",
-        )
-    if not output.parent.is_dir():
-        raise FormatError(
-            f"file {str(output)!r}",
-            found=f"no folder {str(output.parent)!r}",
-            expected="a folder that exists",
-            fix="Make the folder, or write elsewhere.",
-        )
+        return name, value

@@ -6,7 +6,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 Report = Callable[[int, int, str], None]
 
@@ -22,30 +32,86 @@ def output_console() -> Console:
 
 
 def error_console() -> Console:
-    """Standard error, for messages and progress; long messages are left for the terminal to wrap."""
-    return Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
+    """Standard error, for messages and progress; without a terminal a message is one line."""
+    console = Console(stderr=True, highlight=False, emoji=False)
+    console.soft_wrap = not console.is_terminal
+    return console
 
 
 @contextmanager
-def progress_reporter(task: str) -> Iterator[Report]:
+def activity(task: str) -> Iterator[None]:
+    """Show on standard error that something goes on whose length is not known: with its time on a terminal.
+
+    Args:
+        task: What goes on, for instance "saving m.pt2".
+    """
+    console = error_console()
+    if not _draws(console):
+        console.print(task, markup=False)
+        yield
+        return
+    with _bars(console) as progress:
+        progress.add_task(task, total=None)
+        yield
+
+
+@contextmanager
+def progress_reporter(task: str, *, before: str = "") -> Iterator[Report]:
     """Show progress on standard error: a bar with the time left on a terminal, else a line for each step.
 
     Args:
-        task: What is going on, for instance "building engines".
+        task: What goes on, for instance "building engines".
+        before: What goes on before the first step, whose length is not known.
 
     Yields:
         A callable that takes how many steps are done, how many there are, and the name of the next one ("" at the end).
     """
     console = error_console()
-    if not console.is_terminal:
-        yield lambda done, total, name: console.print(f"{task}: {done}/{total} {name}".rstrip(), markup=False)
+    if not _draws(console):
+        if before:
+            console.print(before, markup=False)
+        yield lambda done, total, _: console.print(step_text(task, done, total), markup=False)
         return
+    with _bars(console) as progress:
+        bar = progress.add_task(before or task, total=None)
+        yield lambda done, total, _: progress.update(
+            bar, completed=done, total=total, description=step_text(task, done, total)
+        )
+
+
+def step_text(task: str, done: int, total: int) -> str:
+    """How progress is told, on a terminal and elsewhere.
+
+    Example:
+        >>> step_text("building engines", 1, 7)
+        'building engines: 1 of 7'
+    """
+    return f"{task}: {done} of {total}"
+
+
+def _draws(console: Console) -> bool:
+    return console.is_terminal and not console.is_dumb_terminal
+
+
+def _bars(console: Console) -> Progress:
     columns = (
+        SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
+        _TimeColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task(task, total=None)
-        yield lambda done, total, name: progress.update(bar, completed=done, total=total, description=f"{task}: {name}")
+    return Progress(*columns, console=console, transient=True)
+
+
+class _TimeColumn(ProgressColumn):
+    """The time left where it can be told, else the time that has passed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._left = TimeRemainingColumn()
+        self._passed = TimeElapsedColumn()
+
+    def render(self, task: Task) -> Text:
+        if task.time_remaining is None:
+            return self._passed.render(task)
+        return Text.assemble(self._left.render(task), " left")

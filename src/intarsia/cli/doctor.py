@@ -8,11 +8,12 @@ import shlex
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from intarsia.cli.console import output_console
+from intarsia.cli.console import output_console, progress_reporter
+from intarsia.cli.options import AsJson
 
 if TYPE_CHECKING:
     from intarsia.report.installation import InstallationFacts, PartFacts
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 def examine_installation(
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Tell which backends and file formats work here.
 
@@ -43,7 +44,14 @@ def _gather() -> InstallationFacts:
     from intarsia.report.installation import InstallationFacts, installed_versions
 
     versions = {"python": platform.python_version(), **installed_versions(("intarsia", "torch"))}
-    return InstallationFacts(versions, (_examine_pt2(), *map(_examine_backend, available_backends())))
+    backends = available_backends()
+    parts = []
+    with progress_reporter("trying formats and backends") as progress:
+        for done, name in enumerate((None, *backends)):
+            progress(done, 1 + len(backends), name or "pt2")
+            parts.append(_examine_backend(name) if name else _examine_pt2())
+        progress(1 + len(backends), 1 + len(backends), "")
+    return InstallationFacts(versions, tuple(parts))
 
 
 def _examine_backend(name: str) -> PartFacts:

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from intarsia.cli.console import output_console
+from intarsia.cli.console import activity, output_console
+from intarsia.cli.options import AsJson
 
 
 def inspect_file(
@@ -16,7 +17,7 @@ def inspect_file(
         Path, typer.Argument(metavar="FILE", help="File that `intarsia compile` or `intarsia.save` wrote.")
     ],
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what FILE holds.
 
@@ -28,7 +29,8 @@ def inspect_file(
     from intarsia.report.inspection import draw_program
     from intarsia.report.program import describe_program
 
-    program = api.load(file)
+    with activity(f"loading {file}"):
+        program = api.load(file)
     manifest = program.manifest
     versions = {}
     if isinstance(manifest, Manifest):

@@ -1,23 +1,37 @@
-"""Find the factory that a target names, and call it."""
+"""Find the factory that a target names, call it, and check what it returns."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from intarsia.errors import TargetError
+from intarsia.cli.console import error_console
+from intarsia.errors import TargetError, near_match
+from intarsia.formats.recognition import recognise
 
 if TYPE_CHECKING:
     import torch
 
 _FORM = "'package.module:factory' or 'file.py:factory'"
 _RETURNS = "a tuple (model, args, kwargs, dynamic_shapes)"
+_RETURNS_HYBRID = "a torch.fx.GraphModule or a tuple (hybrid, args, kwargs, dynamic_shapes)"
+
+
+class HybridTarget(NamedTuple):
+    """What a factory of a hybrid returns: the arguments of `intarsia.export`."""
+
+    hybrid: torch.fx.GraphModule
+    args: tuple[Any, ...] | None
+    kwargs: dict[str, Any] | None
+    dynamic_shapes: Any
 
 
 class Target(NamedTuple):
@@ -36,7 +50,7 @@ class FactoryError(TargetError):
         own_traceback: Traceback of that exception, from the target's code on.
     """
 
-    def __init__(self, text: str, error: Exception, action: str) -> None:
+    def __init__(self, text: str, error: BaseException, action: str) -> None:
         frames = error.__traceback__
         own = [frame for frame in traceback.extract_tb(frames) if not _is_machinery(frame.filename)]
         lines = ["Traceback (most recent call last):\n", *traceback.format_list(own)]
@@ -44,31 +58,84 @@ class FactoryError(TargetError):
         super().__init__(
             f"target {text!r}",
             found=f"{type(error).__name__} while it was {action}",
-            expected=_RETURNS,
+            expected="no exception",
             fix="The traceback above is of the target's own code.",
         )
 
 
 def load_target(text: str) -> Target:
-    """Import the module that a target names, call its factory without arguments, and check what it returns.
+    """Call the factory that a target names, and check that it returns what `intarsia.compile` takes.
 
     Args:
         text: `package.module:factory` or `file.py:factory`. The working directory is importable.
 
     Raises:
-        TargetError: The text has another form, the module or the factory does not exist, the factory is not
-            callable, or it returns something else.
+        TargetError: The text has another form, the module or the factory does not exist, the factory cannot be
+            called without arguments, or it returns something else.
         FactoryError: The module or the factory raised.
     """
+    made = _call_factory(text)
+    import torch  # after the target was found: importing it takes long, and a mistyped target is told at once
+
+    fix = "Return the model, its example arguments, keyword arguments or None, and dynamic shapes or None."
+    if not isinstance(made, tuple) or len(made) != len(Target._fields):
+        raise _fault(text, f"{_kind_of(made)} returned", _RETURNS, fix)
+    model, args, kwargs, dynamic_shapes = made
+    if not isinstance(model, torch.nn.Module | torch.export.ExportedProgram):
+        raise _fault(text, f"a model of type {type(model).__name__}", "an nn.Module or ExportedProgram", fix)
+    if not isinstance(args, tuple):
+        raise _fault(text, f"args of type {type(args).__name__}", "a tuple", fix)
+    return Target(model, args, _checked_kwargs(text, kwargs, fix) or {}, dynamic_shapes)
+
+
+def load_hybrid(text: str) -> HybridTarget:
+    """Call the factory that a target names, and check that it returns what `intarsia.export` takes.
+
+    Args:
+        text: As for `load_target`. The factory returns a hybrid, or a hybrid with example arguments, keyword arguments
+            and dynamic shapes where the hybrid's graph has no metadata.
+
+    Raises:
+        TargetError: As for `load_target`.
+        FactoryError: The module or the factory raised.
+    """
+    made = _call_factory(text)
+    import torch  # after the target was found: importing it takes long, and a mistyped target is told at once
+
+    fix = "Return the hybrid; where its graph has no metadata, with example args, kwargs and dynamic_shapes."
+    if isinstance(made, torch.fx.GraphModule):
+        return HybridTarget(made, None, None, None)
+    if not isinstance(made, tuple) or len(made) != len(HybridTarget._fields):
+        raise _fault(text, f"{_kind_of(made)} returned", _RETURNS_HYBRID, fix)
+    hybrid, args, kwargs, dynamic_shapes = made
+    if not isinstance(hybrid, torch.fx.GraphModule):
+        raise _fault(text, f"a hybrid of type {type(hybrid).__name__}", "a torch.fx.GraphModule", fix)
+    if not isinstance(args, tuple | None):
+        raise _fault(text, f"args of type {type(args).__name__}", "a tuple or None", fix)
+    return HybridTarget(hybrid, args, _checked_kwargs(text, kwargs, fix), dynamic_shapes)
+
+
+def _call_factory(text: str) -> object:
     place, separator, name = text.rpartition(":")
     if not (separator and place and name):
-        raise _fault(text, "no factory name", _FORM, "Write the module, a colon and the name of the factory.")
-    factory = _find_factory(text, _import_module(text, place), name)
-    try:
-        made = factory()
-    except Exception as error:
-        raise FactoryError(text, error, "called") from error
-    return _checked(text, made)
+        raise _formless(text)
+    # What the target's code prints is not the command's output.
+    with redirect_stdout(sys.stderr):
+        factory = _find_factory(text, _import_module(text, place), name)
+        error_console().print(f"calling {text}", markup=False)
+        try:
+            return factory()
+        except (Exception, SystemExit) as error:
+            raise FactoryError(text, error, "called") from error
+
+
+def _formless(text: str) -> TargetError:
+    path = Path(text)
+    if path.is_file() and path.suffix != ".py":
+        kind = recognise(path)
+        return _fault(text, kind.what, _FORM, kind.advice)
+    fix = "Write the module or the file, a colon and the name of the factory."
+    return _fault(text, "no factory name" if text.strip(": ") else "no text", _FORM, fix)
 
 
 def _import_module(text: str, place: str) -> ModuleType:
@@ -85,7 +152,7 @@ def _import_module(text: str, place: str) -> ModuleType:
         raise _fault(text, found, "a module that can be imported", "Check the name and the directory.") from error
     except TargetError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise FactoryError(text, error, "imported") from error
 
 
@@ -105,29 +172,42 @@ def _import_file(text: str, path: Path) -> ModuleType:
 def _find_factory(text: str, module: ModuleType, name: str) -> Callable[[], object]:
     factory = getattr(module, name, None)
     if factory is None:
-        functions = sorted(key for key, value in vars(module).items() if callable(value) and not key.startswith("_"))
-        known = f"It has {', '.join(functions)}." if functions else "It has no functions."
+        functions = [key for key, value in vars(module).items() if _is_own_function(value, module)]
+        known = near_match(name, functions) or f"It has {', '.join(functions) or 'no functions'}."
         raise _fault(text, f"nothing named {name!r}", "a function of the module", known)
     if not callable(factory):
         raise _fault(text, f"{name!r} of type {type(factory).__name__}", "a function", f"Make {name!r} a function.")
+    required = _required(factory)
+    if required:
+        found = f"a function that needs {', '.join(required)}"
+        raise _fault(
+            text, found, "a function without arguments", f"Give {name!r} defaults, or write a function that calls it."
+        )
     return factory  # type: ignore[no-any-return] # callable, as just checked
 
 
-def _checked(text: str, made: object) -> Target:
-    import torch
+def _is_own_function(value: object, module: ModuleType) -> bool:
+    return inspect.isfunction(value) and value.__module__ == module.__name__ and not value.__name__.startswith("_")
 
-    fix = "Return the model, its example arguments, keyword arguments or None, and dynamic shapes or None."
-    if not isinstance(made, tuple) or len(made) != len(Target._fields):
-        found = f"a tuple of {len(made)}" if isinstance(made, tuple) else type(made).__name__
-        raise _fault(text, f"{found} returned", _RETURNS, fix)
-    model, args, kwargs, dynamic_shapes = made
-    if not isinstance(model, torch.nn.Module | torch.export.ExportedProgram):
-        raise _fault(text, f"a model of type {type(model).__name__}", "an nn.Module or ExportedProgram", fix)
-    if not isinstance(args, tuple):
-        raise _fault(text, f"args of type {type(args).__name__}", "a tuple", fix)
+
+def _required(factory: Callable[..., object]) -> list[str]:
+    """Parameters that a call must pass; none where Python cannot tell."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in optional]
+
+
+def _checked_kwargs(text: str, kwargs: object, fix: str) -> dict[str, Any] | None:
     if not isinstance(kwargs, Mapping | None):
         raise _fault(text, f"kwargs of type {type(kwargs).__name__}", "a dict or None", fix)
-    return Target(model, args, dict(kwargs or {}), dynamic_shapes)
+    return None if kwargs is None else dict(kwargs)
+
+
+def _kind_of(made: object) -> str:
+    return f"a tuple of {len(made)}" if isinstance(made, tuple) else type(made).__name__
 
 
 def _fault(text: str, found: str, expected: str, fix: str) -> TargetError:

@@ -21,6 +21,10 @@ class OperatorPlacement:
         operator: Operator, for instance "aten.linear.default".
         place: "torch", or the name of the engine partition that holds it ("openvino_2").
         reason: Why it is there, as a short phrase.
+
+    Example:
+        >>> OperatorPlacement("relu", "aten.relu.default", "openvino_0", "supported").place
+        'openvino_0'
     """
 
     node: str
@@ -38,6 +42,11 @@ class OperatorGroup:
         in_engine: Whether engines run them; otherwise torch does.
         count: How many nodes there are.
         reason: Why they are there.
+
+    Example:
+        >>> relu = OperatorPlacement("relu", "aten.relu.default", "openvino_0", "supported")
+        >>> Coverage((relu, relu)).by_operator()
+        (OperatorGroup(operator='aten.relu.default', in_engine=True, count=2, reason='supported'),)
     """
 
     operator: str
@@ -79,9 +88,16 @@ class Coverage:
         groups = [OperatorGroup(operator, engine, count, why) for (operator, engine, why), count in counts.items()]
         return tuple(sorted(groups, key=lambda group: (not group.in_engine, -group.count, group.operator)))
 
-    def removals(self) -> dict[str, int]:
-        """Reason for which compile took operators out before partitioning -> how many, the most frequent first."""
-        return dict(Counter(reason for _, reason in self.removed).most_common())
+    def removals(self) -> dict[tuple[str, str], int]:
+        """Operator that compile took out before partitioning, and why -> how many nodes, the most frequent first."""
+        named = ((text.partition(" (")[2].removesuffix(")"), reason) for text, reason in self.removed)
+        return dict(Counter(named).most_common())
+
+    @property
+    def share(self) -> float:
+        """How much of the operators runs in engines, from 0 to 1; 1 where there is no operator."""
+        inside = sum(p.place != "torch" for p in self.placements)
+        return inside / len(self.placements) if self.placements else 1.0
 
     def headline(self) -> str:
         """How many of the operators run in how many engines."""
@@ -90,15 +106,12 @@ class Coverage:
         return f"{inside} of {len(self.placements)} operators in {engines} engine{'' if engines == 1 else 's'}"
 
     def __str__(self) -> str:
-        groups = self.by_operator()
-        width = max((len(group.operator) for group in groups), default=0)
-        lines = [
-            f"{'engine' if group.in_engine else 'torch':6} {group.count:3}  {group.operator:{width}}  {group.reason}"
-            for group in groups
-        ]
-        lines += [f"removed {count:2}  {reason}" for reason, count in self.removals().items()]
-        lines += [f"not built    {name}  {reason}" for name, reason in self.failed]
-        return "\n".join([self.headline(), *(line.rstrip() for line in lines)])
+        rows = [("engine" if g.in_engine else "torch", str(g.count), g.operator, g.reason) for g in self.by_operator()]
+        rows += [("removed", str(count), operator, why) for (operator, why), count in self.removals().items()]
+        rows += [("not built", "", name, why) for name, why in self.failed]
+        place, count, name = (max([least, *(len(row[i]) for row in rows)]) for i, least in enumerate((6, 3, 0)))
+        lines = [f"{row[0]:{place}} {row[1]:>{count}}  {row[2]:{name}}  {row[3]}".rstrip() for row in rows]
+        return "\n".join([self.headline(), *lines])
 
 
 def coverage(hybrid: torch.fx.GraphModule) -> Coverage:
@@ -106,6 +119,12 @@ def coverage(hybrid: torch.fx.GraphModule) -> Coverage:
 
     Raises:
         HybridError: `hybrid` was not made by `intarsia.compile`.
+
+    Example:
+        >>> import intarsia
+        >>> print(coverage(intarsia.compile(torch.nn.ReLU(), (torch.ones(3),))))
+        1 of 1 operators in 1 engine
+        engine   1  aten.relu.default  supported
     """
     found = find_coverage(hybrid)
     if found is None:

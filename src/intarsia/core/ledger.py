@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -11,6 +11,18 @@ from intarsia.errors import ConventionError
 
 Kind = Literal["node", "partition", "output", "state", "mutation", "engine", "user output"]
 Fate = Literal["kept", "merged", "removed"]
+
+# How a summary counts each kind, in the order of its lines.
+_COUNTED: Mapping[Kind, tuple[str, str]] = {
+    "partition": ("partition", "partitions"),
+    "engine": ("engine", "engines"),
+    "node": ("node", "nodes"),
+    "output": ("partition output", "partition outputs"),
+    "user output": ("user output", "user outputs"),
+    "mutation": ("mutation", "mutations"),
+    "state": ("state entry", "state entries"),
+}
+_MOST_REASONS = 4
 
 
 class Entry(NamedTuple):
@@ -22,6 +34,10 @@ class Entry(NamedTuple):
         fate: "kept", "merged" (into `image`) or "removed".
         image: Name in the exported program, or None when it was removed.
         reason: Why; empty for what was simply kept.
+
+    Example:
+        >>> Entry("node", "submod_1/add_2", "kept", "add_2").image
+        'add_2'
     """
 
     kind: Kind
@@ -38,7 +54,7 @@ class Ledger:
     Example:
         >>> ledger = Ledger((Entry("node", "relu", "kept", "relu"), Entry("node", "neg", "removed", None, "unused")))
         >>> print(ledger.summary())
-        2 nodes: 1 kept, 1 removed (1 unused)
+        2 nodes: 1 kept, 1 removed (unused: 1)
     """
 
     entries: tuple[Entry, ...]
@@ -49,18 +65,15 @@ class Ledger:
 
     def summary(self) -> str:
         """A line per kind: how many were kept, merged and removed, and for which reasons."""
-        kinds = dict.fromkeys(entry.kind for entry in self.entries)
-        return "\n".join(self._line(kind) for kind in kinds)
+        return "\n".join(self._line(kind, entries) for kind in _COUNTED if (entries := self.select(kind)))
 
-    def _line(self, kind: Kind) -> str:
-        entries = self.select(kind)
+    def _line(self, kind: Kind, entries: tuple[Entry, ...]) -> str:
         parts = []
         for fate in ("kept", "merged", "removed"):
             chosen = [entry for entry in entries if entry.fate == fate]
             if chosen:
                 parts.append(f"{len(chosen)} {fate}{_reasons(chosen)}")
-        plural = "" if len(entries) == 1 else "s"
-        return f"{len(entries)} {kind}{plural}: {', '.join(parts)}"
+        return f"{len(entries)} {_COUNTED[kind][len(entries) != 1]}: {', '.join(parts)}"
 
     def to_json(self) -> list[dict[str, Any]]:
         """The entries as JSON values; `from_json` reads them back."""
@@ -89,5 +102,9 @@ def told(ledger: Ledger | None) -> Ledger:
 
 
 def _reasons(entries: Iterable[Entry]) -> str:
-    counts = Counter(entry.reason for entry in entries if entry.reason)
-    return f" ({', '.join(f'{n} {reason}' for reason, n in counts.most_common())})" if counts else ""
+    counts = Counter(entry.reason for entry in entries if entry.reason).most_common()
+    parts = [f"{reason}: {count}" for reason, count in counts[:_MOST_REASONS]]
+    others = sum(count for _, count in counts[_MOST_REASONS:])
+    if others:
+        parts.append(f"other reasons: {others}")
+    return f" ({', '.join(parts)})" if parts else ""

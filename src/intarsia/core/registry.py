@@ -6,13 +6,18 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 from intarsia.core.backend import Backend
-from intarsia.errors import EngineUnavailable
+from intarsia.errors import EngineUnavailable, near_match
 
 _GROUP = "intarsia.backends"
 
 
 def available_backends() -> tuple[str, ...]:
-    """Names of the known backends, sorted. The library that one needs may still be missing."""
+    """Names of the known backends, sorted. The library that one needs may still be missing.
+
+    Example:
+        >>> "openvino" in available_backends()
+        True
+    """
     return tuple(sorted({entry.name for entry in entry_points(group=_GROUP)}))
 
 
@@ -22,6 +27,10 @@ def find_backend(name: str) -> Backend:
 
     Raises:
         EngineUnavailable: No backend has that name, or its entry point cannot be imported.
+
+    Example:
+        >>> find_backend("openvino").name
+        'openvino'
     """
     entries = entry_points(group=_GROUP, name=name)
     if not entries:
@@ -29,7 +38,7 @@ def find_backend(name: str) -> Backend:
             f"backend {name!r}",
             found="no backend of that name",
             expected=f"one of {', '.join(available_backends()) or 'none'}",
-            fix="Check the name, or install the package that provides the backend.",
+            fix=near_match(name, available_backends()) or "Install the package that provides the backend.",
         )
     return _instantiate(next(iter(entries)))
 

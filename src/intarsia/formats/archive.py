@@ -9,14 +9,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from intarsia.errors import FormatError
-
-_MAGICS = (
-    (b"\x80\x02", "a pickle"),
-    (b"\x7fELF", "a shared library"),
-    (b"\x08", "an ONNX model"),
+from intarsia.formats.recognition import (
+    DAMAGED_ARCHIVE,
+    FOLDER,
+    PROGRAM,
+    Kind,
+    is_zip,
+    kind_of_members,
+    kind_of_start,
 )
-_EXPECTED = "a PT2 archive"
-_COPY_AGAIN = "Copy or save the file again."
+
+_EXPECTED = PROGRAM.what
 
 
 class Archive:
@@ -24,12 +27,14 @@ class Archive:
 
     Attributes:
         path: Where it is.
+        names: Names of the members as they stand in the archive.
         members: Names of the members.
     """
 
     def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
         self.path = path
         self._archive = archive
+        self.names = frozenset(archive.namelist())
         names = [name for name in archive.namelist() if "/" in name]
         self._root = names[0].partition("/")[0] if names else ""
         prefix = f"{self._root}/"
@@ -59,7 +64,7 @@ def open_archive(path: Path) -> zipfile.ZipFile:
     """
     try:
         if path.is_dir():
-            raise FormatError(str(path), found="a folder", expected=_EXPECTED, fix="Give the path of the file.")
+            raise foreign(path, FOLDER)
         with path.open("rb") as file:
             start = file.read(64)
     except FileNotFoundError as error:
@@ -68,13 +73,12 @@ def open_archive(path: Path) -> zipfile.ZipFile:
         found = f"that it cannot be read ({getattr(error, 'strerror', None) or error})"
         fix = "Check the path, and whether you may read it."
         raise FormatError(str(path), found=found, expected=_EXPECTED, fix=fix) from error
-    if not start:
-        raise damaged(path, "an empty file")
-    if start.startswith(b"PK\x03\x04"):
-        return _open_zip(path)
-    raise FormatError(
-        str(path), found=_recognise(start), expected=_EXPECTED, fix="Load it with the tool that wrote it."
-    )
+    if not is_zip(start):
+        raise foreign(path, kind_of_start(start))
+    try:
+        return zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, ValueError, EOFError, OSError) as error:
+        raise foreign(path, DAMAGED_ARCHIVE) from error
 
 
 def check_kind(archive: Archive) -> None:
@@ -83,20 +87,14 @@ def check_kind(archive: Archive) -> None:
     Raises:
         FormatError: Says what it is.
     """
-    members = archive.members
-    if "models/model.json" in members:
-        return
-    if any(name.startswith("data/aotinductor/") for name in members):
-        found = "an AOTInductor package"
-    elif any(name.startswith("code/") for name in members):
-        found = "a TorchScript program"
-    elif "data.pkl" in members:
-        found = "tensors saved by torch.save"
-    elif any(name.startswith("models/") for name in members):
-        found = "a PT2 archive without a program named 'model'"
-    else:
-        found = "a zip archive of another kind"
-    raise FormatError(str(archive.path), found=found, expected=_EXPECTED, fix="Load it with the tool that wrote it.")
+    kind = kind_of_members(archive.names)
+    if kind is not PROGRAM:
+        raise foreign(archive.path, kind)
+
+
+def foreign(path: Path, kind: Kind) -> FormatError:
+    """The error for a file of another kind."""
+    return FormatError(str(path), found=kind.what, expected=_EXPECTED, fix=kind.advice)
 
 
 def pickled_members(archive: Archive) -> Iterator[str]:
@@ -114,19 +112,4 @@ def pickled_members(archive: Archive) -> Iterator[str]:
 
 def damaged(path: Path, found: str) -> FormatError:
     """The error for a file that is not whole."""
-    return FormatError(str(path), found=found, expected=_EXPECTED, fix=_COPY_AGAIN)
-
-
-def _open_zip(path: Path) -> zipfile.ZipFile:
-    try:
-        return zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, ValueError, EOFError, OSError) as error:
-        raise damaged(path, "an archive that is cut short or damaged") from error
-
-
-def _recognise(start: bytes) -> str:
-    if start[4:8] in (b"ET12", b"ET13"):
-        return "an ExecuTorch program"
-    if start[8:9] == b"{" and int.from_bytes(start[:8], "little") < 1 << 32:
-        return "a safetensors file"
-    return next((what for magic, what in _MAGICS if start.startswith(magic)), "a file of an unknown kind")
+    return foreign(path, Kind(found, DAMAGED_ARCHIVE.advice))

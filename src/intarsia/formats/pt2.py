@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from intarsia.formats.replacement import PatientFile, replacing, unwritable
 
 MANIFEST_NAME = "intarsia_manifest.json"
 _MANIFEST_MEMBER = f"extra/{MANIFEST_NAME}"
+# What torch says of a container whose class was registered where the file was written, and is not here.
+_UNKNOWN_CONTAINER = re.compile(r"Deserializing (.+) in pytree is not registered\.")
 
 
 def save_pt2(program: torch.export.ExportedProgram, path: str | os.PathLike[str], *, facts: Mapping[str, Any]) -> None:
@@ -69,7 +72,8 @@ def load_pt2(path: str | os.PathLike[str]) -> tuple[torch.export.ExportedProgram
         The program, and the manifest, or None when another tool wrote the file.
 
     Raises:
-        FormatError: The file is missing, cut short, damaged, or something else than a PT2 archive.
+        FormatError: The file is missing, cut short, damaged, or something else than a PT2 archive; or the class of
+            a container among its arguments or outputs has to be imported first.
         UnsupportedVersion: A newer intarsia wrote it; nothing of it was loaded.
         EngineError: An engine's bytes are not those that were written; names the engine and the file.
     """
@@ -173,7 +177,10 @@ def _write(program: torch.export.ExportedProgram, new: Path, path: Path, manifes
             str(path),
             found=f"a program that torch cannot store ({type(error).__name__}: {first_line(error)})",
             expected="one that torch.export.save takes",
-            fix="Export the model with operators and containers that torch can store.",
+            fix=(
+                "Export the model with operators that torch can store, and with values in tuples, lists, dicts or "
+                "dataclasses registered by torch.export.register_dataclass with a serialized_type_name."
+            ),
         ) from error
 
 
@@ -196,7 +203,20 @@ def _read(path: Path) -> torch.export.ExportedProgram:
     except IntarsiaError:
         raise
     except Exception as error:
+        container = _UNKNOWN_CONTAINER.fullmatch(str(error))
+        if container is not None:
+            raise _unknown_container(path, container[1]) from error
         raise damaged(path, f"contents that torch cannot read ({type(error).__name__}: {first_line(error)})") from error
+
+
+def _unknown_container(path: Path, name: str) -> FormatError:
+    """The error for a file whose arguments or outputs have a class that nobody has registered in this process."""
+    return FormatError(
+        str(path),
+        found=f"arguments or outputs in a {name}, which this process does not know",
+        expected="containers that are registered as pytree nodes of torch",
+        fix="Import its module before loading, or register it under that name: a load imports nothing by itself.",
+    )
 
 
 def _compare_engines(expected: tuple[EngineEntry, ...], found: tuple[EngineEntry, ...]) -> None:

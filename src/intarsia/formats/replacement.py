@@ -23,7 +23,7 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         FormatError: The folder is missing or cannot be written, `path` is a folder, or the disk is full.
     """
-    target = _find_target(path)
+    target = find_target(path)
     new = target.with_name(f".{secrets.token_hex(8)}{target.suffix}")
     try:
         new.open("xb").close()
@@ -38,7 +38,12 @@ def replacing(path: Path) -> Iterator[Path]:
         new.unlink(missing_ok=True)
 
 
-def _find_target(path: Path) -> Path:
+def find_target(path: Path) -> Path:
+    """The file to write for a path, links followed; its folder exists.
+
+    Raises:
+        FormatError: The path is a folder, leads into a folder that does not exist, or cannot be.
+    """
     try:
         target = path.resolve()
         with suppress(FileNotFoundError, NotADirectoryError):

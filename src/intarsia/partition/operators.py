@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from operator import getitem
 from typing import Any
@@ -11,7 +10,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from intarsia._torch import HigherOrderOperator, OpOverload, OpOverloadPacket, schema_of
-from intarsia.errors import PartitionError
+from intarsia.errors import PartitionError, near_match
 
 
 def tensors_of(node: torch.fx.Node) -> list[Any]:
@@ -131,10 +130,9 @@ def _wanted_name(entry: Any) -> str:
 
 
 def _unmatched(name: str, known: list[str]) -> PartitionError:
-    near = difflib.get_close_matches(name, [*known, *(key.rpartition(".")[0] for key in known)], n=3)
     return PartitionError(
         "torch_executed_ops",
         found=f"{name!r}, which no operator of the captured graph has as its name",
-        expected=f"one of {', '.join(sorted(known)) or 'none: the graph has no operators'}",
-        fix=f"Did you mean {' or '.join(map(repr, near))}?" if near else "Leave it out, or name one of these.",
+        expected="the name of one of its operators",
+        fix=near_match(name, known) or f"It has {', '.join(sorted(known)) or 'no operators'}.",
     )

@@ -32,6 +32,7 @@ def _parts(facts: ProgramFacts) -> Iterator[RenderableType]:
         yield plain_table(("size", "range"), facts.ranges.items())
     if facts.engines:
         yield _engines(facts)
+        yield plain_table(("engine", "signature"), [(engine.name, engine.signature) for engine in facts.engines])
     if facts.operators:
         rows = [(name, str(count)) for name, count in facts.operators.items()]
         yield plain_table(("operator left in torch", "nodes"), rows)
@@ -40,33 +41,39 @@ def _parts(facts: ProgramFacts) -> Iterator[RenderableType]:
     yield plain_table(("part", "bytes"), [(part, byte_text(size)) for part, size in facts.size_bytes.items() if size])
     if facts.versions:
         yield plain_table(("made with", "version"), facts.versions.items())
+    else:
+        yield Text("made with another tool: the file tells neither versions nor a ledger")
     if facts.ledger:
         yield plain_table(("ledger of the export",), [(line,) for line in facts.ledger])
 
 
 def _leaves(leaves: tuple[LeafFacts, ...]) -> Iterator[tuple[str, str]]:
     for leaf in leaves:
-        yield leaf.name, f"{leaf.type}, written" if leaf.written else leaf.type
+        yield leaf.name, f"{leaf.type}, written by {', '.join(leaf.written_by)}" if leaf.written_by else leaf.type
 
 
 def _engines(facts: ProgramFacts) -> RenderableType:
     rows = [
         (
             engine.name,
-            f"{engine.backend} {engine.backend_version}",
+            f"{engine.backend} {_short_version(engine.backend_version)}",
             engine.target,
             byte_text(engine.payload_bytes),
             byte_text(engine.source_bytes),
-            engine.signature,
         )
         for engine in facts.engines
     ]
-    return plain_table(("engine", "backend", "target", "compiled", "portable", "signature"), rows)
+    return plain_table(("engine", "backend", "target", "compiled", "portable"), rows)
+
+
+def _short_version(text: str) -> str:
+    """A version without the build that some libraries add to it: "2025.4.1-20426-82bbf029" is 2025.4.1."""
+    return text.partition("-")[0]
 
 
 def _state(facts: ProgramFacts) -> RenderableType:
     rows = [
-        (entry.name, entry.kind, entry.type, byte_text(entry.size_bytes), "yes" if entry.written else "")
+        (entry.name, entry.kind, entry.type, byte_text(entry.size_bytes), ", ".join(entry.written_by))
         for entry in facts.state
     ]
-    return plain_table(("state", "kind", "type", "bytes", "written"), rows)
+    return plain_table(("state", "kind", "type", "bytes", "written by"), rows)

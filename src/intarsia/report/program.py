@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from operator import getitem
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 
-from intarsia._torch import TreeSpec, pytree
+from intarsia._torch import TreeSpec, int_bounds, pytree
 from intarsia.core.container import EngineContainer
+from intarsia.core.engine_calls import engine_calls
 from intarsia.core.ledger import Ledger
 from intarsia.core.paths import leaf_paths
 from intarsia.core.signature import SHORT_NAMES
 from intarsia.core.writes import written_placeholders
+
+_DECLARED = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION)
+Writers = Mapping[str, tuple[str, ...]]
+"""Name of a placeholder -> what writes it in a call."""
 
 _ENGINE_OPERATOR = "intarsia.run_engine.default"
 _KINDS = {InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer", InputKind.CONSTANT_TENSOR: "constant"}
@@ -56,14 +62,14 @@ class StateFacts:
         kind: "parameter", "buffer", "non-persistent buffer", "constant" or "object".
         type: Dtype and shape, for instance "f32[384]"; the class of an object.
         size_bytes: Bytes of its elements.
-        written: Whether a call writes it.
+        written_by: What writes it in a call, "aten.add.Tensor (%add_1)" for instance; empty when nothing does.
     """
 
     name: str
     kind: str
     type: str
     size_bytes: int
-    written: bool
+    written_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,14 +77,14 @@ class LeafFacts:
     """One input or output of a program.
 
     Attributes:
-        name: Name of an input, or path of an output in the structure that a call returns.
+        name: Path of an input ("tokens['ids']") or of an output ("output['y']").
         type: Dtype and shape ("f32[s0, 384]"), or the constant value.
-        written: Whether a call writes it.
+        written_by: What writes it in a call; empty when nothing does.
     """
 
     name: str
     type: str
-    written: bool = False
+    written_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,12 +96,12 @@ class ProgramFacts:
         nodes: Number of nodes of the graph.
         inputs: The caller's inputs, in order.
         outputs: What the caller gets, in order.
-        ranges: Symbolic size -> the values that it may take, for instance "2 to 256".
+        ranges: Symbolic size -> the values that it may take, for instance "2 to 256" or "any size".
         engines: The engines, in the order of the state.
-        operators: Operator that runs in torch -> number of nodes, the most frequent first.
+        operators: Operator that runs in torch -> number of nodes, the most frequent first; sizes left out.
         state: Parameters, buffers, constants and objects, engines left out.
         size_bytes: Part of the program -> bytes; storage that entries share is counted once.
-        versions: What wrote the file and what reads it -> version.
+        versions: What wrote the file -> version; empty when the file does not tell.
         ledger: Summary of the export, a line for each kind of thing; empty when the file carries no ledger.
     """
 
@@ -130,11 +136,12 @@ def describe_program(
         EngineError: An engine's container is damaged.
     """
     engines = tuple(_engines(program))
-    state = tuple(_state(program, {engine.constant for engine in engines}))
+    writers = _writers(program)
+    state = tuple(_state(program, {engine.constant for engine in engines}, writers))
     return ProgramFacts(
         dialect=program.dialect,
         nodes=len(program.graph.nodes),
-        inputs=tuple(_inputs(program)),
+        inputs=tuple(_inputs(program, writers)),
         outputs=tuple(_outputs(program)),
         ranges={str(symbol): _range_text(bounds) for symbol, bounds in program.range_constraints.items()},
         engines=engines,
@@ -160,18 +167,21 @@ def value_type(value: object) -> str:
 
 
 def _range_text(bounds: Any) -> str:
-    return f"{bounds.lower} to {bounds.upper}"
+    lower, upper = int_bounds(bounds)
+    if upper is not None:
+        return f"{lower} to {upper}"
+    # torch says "2 or more" of every size that it was told nothing about, and runs it with 0 and 1 all the same.
+    return "any size" if lower == 2 else f"{lower} or more"
 
 
-def _inputs(program: ExportedProgram) -> Iterator[LeafFacts]:
+def _inputs(program: ExportedProgram, writers: Writers) -> Iterator[LeafFacts]:
     values = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
-    written = set(program.graph_signature.user_inputs_to_mutate.values()) | _written_in_place(program)
     specs = [spec for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
     for path, spec in zip(_input_paths(program, len(specs)), specs, strict=True):
         name = spec.arg.name
         constant = getattr(spec.arg, "value", None)
         value = values.get(name) if isinstance(values.get(name), torch.Tensor | torch.SymInt) else constant
-        yield LeafFacts(path or name, value_type(value), written=name in written)
+        yield LeafFacts(path or name, value_type(value), writers.get(name, ()))
 
 
 def _input_paths(program: ExportedProgram, count: int) -> list[str | None]:
@@ -193,13 +203,14 @@ def _outputs(program: ExportedProgram) -> Iterator[LeafFacts]:
 
 def _leaf_paths(structure: TreeSpec) -> list[str]:
     leaves = pytree.tree_unflatten(range(structure.num_leaves), structure)
-    return [pytree.keystr(path) or "output" for path, _ in pytree.tree_leaves_with_path(leaves)]
+    return [f"output{pytree.keystr(path)}" for path, _ in pytree.tree_leaves_with_path(leaves)]
 
 
 def _engines(program: ExportedProgram) -> Iterator[EngineFacts]:
     targets = program.graph_signature.inputs_to_lifted_tensor_constants
+    engines = {call.engine for call in engine_calls(program.graph_module)}
     for node in program.graph.find_nodes(op="placeholder"):
-        if node.name in targets and any(str(user.target) == _ENGINE_OPERATOR for user in node.users):
+        if node.name in targets and node in engines:
             constant = targets[node.name]
             yield _engine(constant, program.constants[constant])
 
@@ -219,9 +230,17 @@ def _engine(constant: str, data: torch.Tensor) -> EngineFacts:
 
 
 def _torch_operators(program: ExportedProgram) -> dict[str, int]:
-    counts = Counter(_operator_name(node.target) for node in program.graph.nodes if node.op == "call_function")
+    calls = [node for node in program.graph.nodes if node.op == "call_function" and not _is_size(node)]
+    counts = Counter(_operator_name(node.target) for node in calls)
     del counts[_ENGINE_OPERATOR], counts["getitem"]
     return dict(counts.most_common())
+
+
+def _is_size(node: torch.fx.Node) -> bool:
+    """Whether a node reads a size of a tensor, or does arithmetic on sizes: coverage does not count it either."""
+    return str(node.target).startswith("aten.sym_") or (
+        not hasattr(node.target, "namespace") and isinstance(node.meta.get("val"), torch.SymInt | torch.SymBool)
+    )
 
 
 def _operator_name(target: Any) -> str:
@@ -235,10 +254,7 @@ def _entries(program: ExportedProgram, engines: Collection[str]) -> Iterator[tup
             yield spec, spec.target, program.state_dict.get(spec.target, program.constants.get(spec.target))
 
 
-def _state(program: ExportedProgram, engines: Collection[str]) -> Iterator[StateFacts]:
-    signature = program.graph_signature
-    declared = {*signature.buffers_to_mutate.values(), *signature.parameters_to_mutate.values()}
-    in_place = _written_in_place(program)
+def _state(program: ExportedProgram, engines: Collection[str], writers: Writers) -> Iterator[StateFacts]:
     for spec, name, value in _entries(program, engines):
         is_tensor = isinstance(value, torch.Tensor)
         yield StateFacts(
@@ -246,12 +262,32 @@ def _state(program: ExportedProgram, engines: Collection[str]) -> Iterator[State
             kind="non-persistent buffer" if spec.persistent is False else _KINDS.get(spec.kind, "object"),
             type=value_type(value) if is_tensor else type(value).__name__,
             size_bytes=value.numel() * value.element_size() if is_tensor else 0,
-            written=name in declared or spec.arg.name in in_place,
+            written_by=writers.get(spec.arg.name, ()),
         )
 
 
-def _written_in_place(program: ExportedProgram) -> set[str]:
-    return {node.name for node in written_placeholders(program.graph_module)}
+def _writers(program: ExportedProgram) -> Writers:
+    """Placeholder that a call writes -> what writes it: a declared write by the node that makes the new value."""
+    signature = program.graph_signature
+    nodes = {node.name: node for node in program.graph.nodes}
+    placeholders = {spec.target: spec.arg.name for spec in signature.input_specs if spec.target is not None}
+    found = {node.name: writers for node, writers in written_placeholders(program.graph_module).items()}
+    for spec in signature.output_specs:
+        if spec.kind in _DECLARED:
+            written = placeholders.get(spec.target, spec.target)
+            found.setdefault(str(written), []).append(nodes[spec.arg.name])
+    engines = signature.inputs_to_lifted_tensor_constants
+    return {name: tuple(_writer_text(node, engines) for node in writers) for name, writers in found.items()}
+
+
+def _writer_text(node: torch.fx.Node, engines: Mapping[str, str]) -> str:
+    """A node as a reader of the graph finds it, and what computes it: an operator, an engine or the caller."""
+    maker = node
+    while maker.op == "call_function" and maker.target is getitem:
+        maker = maker.all_input_nodes[0]
+    if str(maker.target) == _ENGINE_OPERATOR:
+        return f"engine {engines.get(str(maker.args[1]), '')} (%{node.name})"
+    return f"{_operator_name(maker.target)} (%{node.name})" if maker.op == "call_function" else f"input %{node.name}"
 
 
 def _sizes(program: ExportedProgram, engines: tuple[EngineFacts, ...]) -> dict[str, int]:

@@ -152,7 +152,7 @@ def describe_input(leaf: InputLeaf, metadata: Metadata) -> Described:
     known = leaf.described
     if known is InputLeaf.ABSENT and leaf.example is InputLeaf.ABSENT:
         raise ConventionError(
-            f"input '{leaf.path}'",
+            f"input {leaf.path!r}",
             found="a placeholder without metadata and no example input",
             expected="one of the two",
             fix="Pass args=(...) and kwargs={...} to export; only their shapes and dtypes are used.",
@@ -190,7 +190,7 @@ def _check_example(leaf: InputLeaf, described: Described) -> None:
     else:
         return
     raise ConventionError(
-        f"input '{leaf.path}'",
+        f"input {leaf.path!r}",
         found=found,
         expected=f"{described.dtype} of shape {[expression(size) for size in described.shape]}",
         fix="Pass an example that the hybrid was built for, or none at all.",

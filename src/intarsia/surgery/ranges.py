@@ -82,7 +82,7 @@ def _assign(name: str, argument: Any, shapes: Any, leaves: Sequence[InputLeaf], 
         elif isinstance(part, (tuple, list)) and isinstance(given, (tuple, list)) and len(given) == len(part):
             waiting += [(f"{path}[{i}]", *pair) for i, pair in enumerate(zip(part, given, strict=True))]
         else:
-            raise _misfit(f"a {type(given).__name__} for '{path}'", "the nesting that the argument has")
+            raise _misfit(f"a {type(given).__name__} for {path!r}", "the nesting that the argument has")
 
 
 def _dynamic_dims(leaf: InputLeaf, given: Any) -> Dims:
@@ -141,7 +141,7 @@ class Symbols:
         like = leaf.example if isinstance(leaf.example, torch.Tensor) else leaf.described
         if not isinstance(like, torch.Tensor):
             raise ConventionError(
-                f"input '{leaf.path}'",
+                f"input {leaf.path!r}",
                 found="dynamic dims, and no tensor that shows its dtype and rank",
                 expected="an example tensor",
                 fix="Pass args=(...) to export.",

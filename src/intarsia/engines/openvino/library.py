@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from intarsia.errors import ArgumentError, EngineUnavailable
+from intarsia.errors import ArgumentError, EngineUnavailable, near_match
 
 DEVICE = "CPU"
 
@@ -78,8 +78,8 @@ def complete_options(options: Mapping[str, Any]) -> dict[str, Any]:
             raise ArgumentError(
                 f"OpenVINO option {name!r}",
                 found="no property of that name",
-                expected=f"one of {', '.join(sorted(properties))}",
-                fix="Check the spelling.",
+                expected="a property of OpenVINO's CPU device",
+                fix=near_match(name, properties) or f"It has {', '.join(sorted(properties))}.",
             )
         if not isinstance(value, str | int | float):
             raise ArgumentError(
