@@ -1,5 +1,6 @@
 # make demo    a sentence encoder goes the whole way: compile, export, save, load, run
 # make test    everything that is checked: lint, format, types, layers, tests
+# make docs    the site, in build/docs/index.html
 #
 # PYTHON=...   the interpreter that makes the environment (3.10 or newer)
 # TORCH=...    another torch than the pinned one, in an environment of its own (make test TORCH=2.14.1)
@@ -11,7 +12,7 @@ ENV := .venv$(if $(TORCH),-torch-$(TORCH))
 PINS := $(ENV)/pins.txt
 BIN := $(ENV)/bin
 
-.PHONY: demo test clean
+.PHONY: demo test docs clean
 .DELETE_ON_ERROR:
 
 demo: $(ENV)/demo.stamp
@@ -23,6 +24,10 @@ test: $(ENV)/dev.stamp
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest
+
+docs: $(ENV)/dev.stamp
+	$(BIN)/python -m sphinx -q -W --keep-going -n -d build/doctrees docs build/docs
+	@echo "The site is in build/docs/index.html."
 
 clean:
 	rm -rf .venv .venv-torch-* build dist src/*.egg-info .*_cache .hypothesis
@@ -47,4 +52,5 @@ $(ENV)/demo.stamp: $(PINS) pyproject.toml
 
 $(ENV)/dev.stamp: $(ENV)/demo.stamp
 	$(BIN)/python -m pip install --constraint $(PINS) --editable '.[dev]'
+	$(BIN)/python -m pip install --constraint $(PINS) --no-deps facenet-pytorch silero-vad
 	@touch $@

@@ -64,7 +64,7 @@ def compile_encoder(encoder: SentenceEncoder) -> torch.fx.GraphModule:
         kwargs=tokenize(SENTENCES),
         dynamic_shapes=DYNAMIC_SHAPES,
         torch_executed_ops={"aten.scaled_dot_product_attention"},
-        progress=lambda done, total, _: print(f"  {done} of {total} engines built", flush=True),
+        progress=lambda done, total, _: print(f"building engines: {done} of {total}", flush=True),
     )
     print(intarsia.coverage(hybrid))
     return hybrid

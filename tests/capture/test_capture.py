@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import sys
 
 import pytest
@@ -122,6 +123,21 @@ def test_violated_range_is_told_with_the_remedy():
         capture(Shifted(), (torch.ones(6),), dynamic_shapes={"x": {0: torch.export.Dim("size", max=9)}})
     assert "Constraints violated (size): Not all values of size" in caught.value.found
     assert caught.value.fix == "torch suggests for dynamic_shapes: size = Dim('size', min=4, max=9)."
+
+
+def test_output_of_an_unknown_class_is_told_with_the_remedy():
+    class Holder:
+        def __init__(self, value):
+            self.value = value
+
+    class Holding(nn.Module):
+        def forward(self, x):
+            return {"held": Holder(x + 1)}
+
+    with pytest.raises(CaptureError) as caught:
+        capture(Holding(), (torch.ones(2),))
+    assert re.search(r"Holder'> in output, which is not a known type, expected", str(caught.value))
+    assert caught.value.fix.startswith("Return tensors in tuples")
 
 
 def test_wrong_call_is_told():

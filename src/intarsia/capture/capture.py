@@ -141,12 +141,14 @@ def _first_line(error: Exception) -> str:
     if chosen.startswith("Constraints violated"):
         details = [line.removeprefix("- ") for line in lines if line.startswith("- ")]
         chosen = f"{chosen.split('!')[0]}: {details[0]}" if details else chosen
-    chosen = re.split(r"\s*(?:For more information|Specializations unexpectedly)", chosen)[0]
+    chosen = re.split(r"\s*(?:For more information|Specializations unexpectedly|If this type holds)", chosen)[0]
     return chosen.rstrip(".:! ")
 
 
 def _suggestion(error: Exception) -> str:
-    """What torch proposes under "Suggested fixes", on one line."""
+    """What torch proposes under "Suggested fixes", on one line, or what mends an output of an unknown class."""
+    if "in output, which is not a known type" in str(error):
+        return "Return tensors in tuples, lists, dicts, or dataclasses that torch.export.register_dataclass knows."
     match = re.search(r"Suggested fixes:\n((?:[ \t]+\S.*\n?)+)", str(error))
     if match is None:
         return ""

@@ -89,6 +89,16 @@ def _divides_otherwise(node: torch.fx.Node) -> bool:
     return _argument(node, 6) is not None or _pools_beyond_the_border(node)
 
 
+def _averages_channels_last(node: torch.fx.Node) -> bool:
+    """Whether torch decomposes it to an `as_strided`: one window, over an input whose channels lie side by side."""
+    value: torch.Tensor = _argument(node, 0).meta["val"]
+    sizes: Any = node.args[1]
+    strides = value.stride()
+    if len(strides) != len(sizes) + 2 or any(size != 1 for size in sizes):
+        return False
+    return statically_known_true(strides[1] == 1) and not statically_known_true(strides[-1] == 1)
+
+
 def _indexes_several_axes(node: torch.fx.Node) -> bool:
     indices: Any = node.args[1]
     return sum(isinstance(index, torch.fx.Node) for index in indices) > 1
@@ -120,11 +130,14 @@ _NO_AXES = (_has_no_axes, "OpenVINO does not convert it for a tensor without axe
 
 _UNCONVERTED = (_always, "OpenVINO does not convert it")
 _PRECISION = (_is_not_f32, "OpenVINO finds the positions of maxima in f32 only")
+_CHANNELS_LAST = (_averages_channels_last, "OpenVINO does not convert it where the channels lie side by side")
 _AXES = (_indexes_several_axes, "OpenVINO reads negative positions on several axes wrongly")
 
 FAULTS: Mapping[str, tuple[Check, str]] = {
     "_native_batch_norm_legit_functional.default": _UNCONVERTED,
     "_unsafe_index.Tensor": _AXES,
+    "adaptive_avg_pool1d.default": _CHANNELS_LAST,
+    "adaptive_avg_pool2d.default": _CHANNELS_LAST,
     "amax.default": _WHOLE,
     "amin.default": _WHOLE,
     "as_strided.default": _UNCONVERTED,

@@ -1,0 +1,84 @@
+"""Each example runs to its end in a folder of its own, and what it prints is right."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "examples"
+
+# Beginnings of lines of what each one prints; `minilm.py` has a test of its own.
+PRINTED = {
+    "own_module": [
+        "3 of 3 operators in 1 engine",
+        "outputs: (2, 4) torch.float32",
+        "verification: ok, 3 calls",
+    ],
+    "split_module": [
+        "partitions: submod_0, submod_1",
+        "right: True",
+        "scaled (1, 2), mean (2,), calls so far 1",
+        "scaled (5, 2), mean (2,), calls so far 2",
+    ],
+    "dynamic_shapes": [
+        "inputs (1, 2): scores (1, 2, 4), sums (1, 4)",
+        "inputs (8, 64): scores (8, 64, 4), sums (8, 4)",
+        "inputs (2, 9): scores (2, 9, 4), sums (2, 4)",
+        "refused: input 'tokens': found size 9 in dimension 0 (shape [9, 5]), expected 1 to 8.",
+        "refused: input 'weights': found size 6 in dimension 1 (shape [2, 6]), expected 5, the same as dimension 1 of",
+        "verification: ok, 6 calls",
+    ],
+    "structures": [
+        "keys: found, mask, previous",
+        "near: Detection (2, 4) (2, 3)",
+        "the mask is the caller's own tensor: True",
+        "refused: input 'features': found no key 'far' and key 'fra', expected the keys 'near', 'far'.",
+        "right: True",
+    ],
+    "torch_operators": [
+        "6 of 7 operators in 1 engine",
+        "torch    1  aten.special_entr.default  is not known to OpenVINO",
+        "4 of 7 operators in 3 engines",
+        "torch    1  aten.sort.default          named in torch_executed_ops",
+        "2 of 7 operators in 1 engine",
+        "torch    2  aten.linear.default        in a block of 1 operator, below min_block_size",
+        "everything: 1 engines, right: True",
+        "kept: 3 engines, right: True",
+        "large: 1 engines, right: True",
+    ],
+}
+
+
+@cache
+def run(name: str) -> subprocess.CompletedProcess[str]:
+    with TemporaryDirectory() as folder:
+        command = [sys.executable, str(FOLDER / f"{name}.py")]
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_every_example_is_tested() -> None:
+    assert {path.stem for path in FOLDER.glob("*.py")} == PRINTED.keys() | {"minilm"}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_an_example_prints_what_it_says(name: str) -> None:
+    found = run(name)
+    assert found.returncode == 0, found.stderr
+    lines = "\n" + found.stdout
+    assert [line for line in PRINTED[name] if f"\n{line}" not in lines] == [], found.stdout
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_an_example_warns_of_nothing(name: str) -> None:
+    assert run(name).stderr == ""
+
+
+def test_the_own_module_takes_five_lines_of_intarsia() -> None:
+    text = (FOLDER / "own_module.py").read_text(encoding="utf-8")
+    start = text.index("hybrid =")
+    assert text[start : text.index("\n\n", start)].count("\n") == 4
