@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("src", "tests", "docs", "examples", "benchmarks", "requirements", ".ci")
+FOLDERS = ("src", "tests", "docs", "examples", "benchmarks", "requirements", ".ci", ".github")
 SUFFIXES = {".py", ".md", ".toml", ".txt", ".cfg", ".yml", ".json", ""}
 # Written in pieces, so that this file does not match itself.
 FORBIDDEN = re.compile(
