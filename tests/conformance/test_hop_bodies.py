@@ -448,8 +448,8 @@ def test_a_body_writes(name: str) -> None:
     try:
         export(build(), (X,)).run_decompositions({})
     except (RuntimeError, SpecViolationError) as refusal:
-        assert not decomposes
-        assert re.search(r"modifying the input|is not functional", str(refusal))
+        if decomposes or not re.search(r"modifying the input|is not functional", str(refusal)):
+            raise
     else:
         check(build, CALLS, examples=CALLS[0], forms=["decomposed"])
 
