@@ -12,7 +12,7 @@ import torch
 from torch.export import Dim
 
 import intarsia
-from intarsia.errors import ConventionError, EngineUnavailable, FormatError, HybridError, PartitionError
+from intarsia.errors import ArgumentError, ConventionError, EngineUnavailable, FormatError, HybridError, PartitionError
 
 
 class Model(torch.nn.Module):
@@ -129,6 +129,25 @@ def test_an_unknown_backend_is_named_with_the_known_ones() -> None:
         compile_model(backend="opnvino")
 
 
+class Uncapturable(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        message = "captured"
+        raise AssertionError(message)
+
+
+@pytest.mark.parametrize("options", [{"PERFORMANCE_HNT": "LATENCY"}, {"PERFORMANCE_HINT": "SLOW"}, ["THREADS"]])
+def test_a_wrong_option_is_told_before_the_capture(options: Any) -> None:
+    pytest.importorskip("openvino")
+    with pytest.raises(ArgumentError, match="option"):
+        intarsia.compile(Uncapturable(), (torch.ones(2),), options=options)
+
+
+def test_a_missing_library_is_told_before_the_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(EngineUnavailable, match=r"intarsia\[openvino\]"):
+        intarsia.compile(Uncapturable(), (torch.ones(2),))
+
+
 def test_an_operator_name_that_matches_nothing_is_named() -> None:
     with pytest.raises(PartitionError, match=r"aten\.srot"):
         compile_model(torch_executed_ops={"aten.srot"})
@@ -140,3 +159,25 @@ def test_compiling_leaves_the_model_as_it_was() -> None:
     intarsia.compile(model, *inputs(3))
     assert model.training
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_loaded_program_is_saved_as_it_was_loaded(tmp_path: Path) -> None:
+    intarsia.save(compile_model(), tmp_path / "first.pt2")
+    program = intarsia.load(tmp_path / "first.pt2")
+    args, kwargs = inputs(3)
+    program(*args, **kwargs)
+    intarsia.save(program, tmp_path / "second.pt2")
+    again = intarsia.load(tmp_path / "second.pt2")
+    assert again.manifest == program.manifest
+    assert again.manifest is not None
+    assert again.manifest.coverage is not None
+    assert str(intarsia.ledger(again)) == str(intarsia.ledger(program))
+    assert again.state["calls"].item() == 0
+    assert program.state["calls"].item() == 1
+    assert_answers_like_eager(again)
+
+
+def test_a_program_of_an_export_is_saved_with_its_ledger(tmp_path: Path) -> None:
+    exported = intarsia.export(compile_model())
+    intarsia.save(intarsia.Program(exported), tmp_path / "model.pt2")
+    assert intarsia.ledger(intarsia.load(tmp_path / "model.pt2")) == intarsia.ledger(exported)

@@ -14,7 +14,7 @@ from intarsia.capture import capture
 from intarsia.core.coverage import coverage, find_coverage
 from intarsia.core.ledger import Ledger, told
 from intarsia.core.registry import find_backend
-from intarsia.engines import build_engines
+from intarsia.engines import build_engines, check_options
 from intarsia.formats.pt2 import load_pt2, save_pt2
 from intarsia.partition import partition
 from intarsia.runtime.program import Program
@@ -57,7 +57,8 @@ def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile ar
     Raises:
         CaptureError: `torch.export` cannot capture the model.
         PartitionError: An operator name matches nothing.
-        EngineUnavailable: The backend is not known, or its library is not installed.
+        EngineUnavailable: The backend is not known, or its library is not installed; told before the capture.
+        ArgumentError: The backend does not take an option; told before the capture.
         EngineBuildFailed: A partition cannot be built and `fallback` is False.
 
     Example:
@@ -67,6 +68,7 @@ def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile ar
         ('openvino_0',)
     """
     builder = find_backend(backend)
+    check_options(builder, options)
     program = capture(model, args, kwargs, dynamic_shapes=dynamic_shapes)
     parts = partition(
         program,
@@ -128,13 +130,16 @@ def export(
     return surgery.export(hybrid, args, kwargs, dynamic_shapes=dynamic_shapes)
 
 
-def save(hybrid_or_program: torch.fx.GraphModule | torch.export.ExportedProgram, path: str | os.PathLike[str]) -> None:
+def save(
+    hybrid_or_program: torch.fx.GraphModule | torch.export.ExportedProgram | Program, path: str | os.PathLike[str]
+) -> None:
     """Save a program as a `.pt2` file; a hybrid is exported first.
 
-    `torch.export.load` reads the file too, once intarsia is imported. It holds no pickle.
+    `torch.export.load` reads the file too, once intarsia is imported. It holds no pickle. Its state is the initial one:
+    what calls of a loaded program have written is not stored.
 
     Args:
-        hybrid_or_program: What `compile` or `export` returned, or any hybrid or exported program.
+        hybrid_or_program: What `compile`, `export` or `load` returned, or any hybrid or exported program.
         path: Where to; a file that is there is replaced when the new one is whole.
 
     Raises:
@@ -150,13 +155,16 @@ def save(hybrid_or_program: torch.fx.GraphModule | torch.export.ExportedProgram,
         torch.Size([3, 2])
     """
     program = hybrid_or_program
-    placed = None
-    if isinstance(program, torch.fx.GraphModule):
+    placed = manifest = None
+    if isinstance(program, Program):
+        manifest = program.manifest
+        program = program.exported_program
+    elif isinstance(program, torch.fx.GraphModule):
         placed = find_coverage(program)
         program = surgery.export(program)
-    account = surgery.find_ledger(program)
-    facts = {"coverage": placed and asdict(placed), "ledger": account and account.to_json()}
-    save_pt2(program, path, facts=facts)
+    account = manifest.ledger if manifest else surgery.find_ledger(program)
+    places = manifest.coverage if manifest else placed and asdict(placed)
+    save_pt2(program, path, facts={"coverage": places, "ledger": account and account.to_json()})
 
 
 def load(path: str | os.PathLike[str]) -> Program:

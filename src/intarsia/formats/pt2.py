@@ -25,6 +25,10 @@ _MANIFEST_MEMBER = f"extra/{MANIFEST_NAME}"
 _UNKNOWN_CONTAINER = re.compile(r"Deserializing (.+) in pytree is not registered\.")
 
 
+class UnknownContainer(FormatError):
+    """A class among the arguments or outputs of a program in a file is not known in this process."""
+
+
 def save_pt2(program: torch.export.ExportedProgram, path: str | os.PathLike[str], *, facts: Mapping[str, Any]) -> None:
     """Write an exported program to a `.pt2` file.
 
@@ -72,8 +76,8 @@ def load_pt2(path: str | os.PathLike[str]) -> tuple[torch.export.ExportedProgram
         The program, and the manifest, or None when another tool wrote the file.
 
     Raises:
-        FormatError: The file is missing, cut short, damaged, or something else than a PT2 archive; or the class of
-            a container among its arguments or outputs has to be imported first.
+        FormatError: The file is missing, cut short, damaged, or something else than a PT2 archive.
+        UnknownContainer: The class of a container among its arguments or outputs has to be imported first.
         UnsupportedVersion: A newer intarsia wrote it; nothing of it was loaded.
         EngineError: An engine's bytes are not those that were written; names the engine and the file.
     """
@@ -209,9 +213,8 @@ def _read(path: Path) -> torch.export.ExportedProgram:
         raise damaged(path, f"contents that torch cannot read ({type(error).__name__}: {first_line(error)})") from error
 
 
-def _unknown_container(path: Path, name: str) -> FormatError:
-    """The error for a file whose arguments or outputs have a class that nobody has registered in this process."""
-    return FormatError(
+def _unknown_container(path: Path, name: str) -> UnknownContainer:
+    return UnknownContainer(
         str(path),
         found=f"arguments or outputs in a {name}, which this process does not know",
         expected="containers that are registered as pytree nodes of torch",
