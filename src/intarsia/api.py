@@ -52,7 +52,9 @@ def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile ar
         progress: Called with engines done, engines in all, and the name of the next one.
 
     Returns:
-        A hybrid that can be called with the model's own arguments; `coverage` tells what runs where.
+        A hybrid that can be called with the model's own arguments; `coverage` tells what runs where. Its weights and
+        buffers are the model's own tensors: a call that writes state writes the model's, and `save` stores what they
+        hold then. A `Program` has written state of its own.
 
     Raises:
         CaptureError: `torch.export` cannot capture the model.
@@ -176,7 +178,7 @@ def load(path: str | os.PathLike[str]) -> Program:
         A program that takes the model's own arguments and gives the model's own structure.
 
     Raises:
-        FormatError: The file is missing, cut short, foreign or damaged.
+        FormatError: The path is none, or the file is missing, cut short, foreign or damaged.
         UnsupportedVersion: A newer intarsia wrote it.
         EngineError: The bytes of an engine were changed.
 

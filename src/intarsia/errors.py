@@ -11,7 +11,7 @@
     ├── ConventionError         the calling convention cannot be told, or the example inputs do not fit it
     ├── ConservationError       the export lost or invented something: a fault of intarsia itself
     ├── ArgumentError           a program was called with arguments that do not fit it
-    │   └── PositionError       a position to write at is outside of the state; an IndexError too
+    │   └── PositionError       a position is outside of the tensor that it counts in; an IndexError too
     ├── EngineError             an engine is damaged or failed while running
     │   ├── EngineUnavailable   the backend is unknown, or its library is not installed
     │   ├── EngineBuildFailed   a backend could not build a partition
@@ -171,7 +171,7 @@ class ArgumentError(IntarsiaError):
 
 
 class PositionError(ArgumentError, IndexError):
-    """A program was to write its state at a position that the state does not have.
+    """A program was to write its state, or an engine to read a tensor, at a position that is not there.
 
     Example:
         >>> import intarsia, torch
@@ -278,6 +278,16 @@ def near_match(name: str, known: Iterable[str]) -> str:
     return f"Did you mean {folded[near[0]]!r}?" if near else ""
 
 
+def with_article(name: str) -> str:
+    """The name of a type as a sentence says it.
+
+    Example:
+        >>> with_article("int"), with_article("list")
+        ('an int', 'a list')
+    """
+    return f"{'an' if name[:1] in 'aeiouAEIO' else 'a'} {name}"
+
+
 def first_line(error: BaseException) -> str:
     """The first line of a foreign error's message that says anything, for a message of ours.
 
@@ -286,4 +296,14 @@ def first_line(error: BaseException) -> str:
         'no such axis. Broadcast first.'
     """
     lines = (line.strip() for line in str(error).splitlines())
-    return next((line[:300] for line in lines if line), "no message")
+    return shorten(next((line for line in lines if line), "no message"), 300)
+
+
+def shorten(text: str, width: int) -> str:
+    """A text of at most `width` characters, cut after a word.
+
+    Example:
+        >>> shorten("index 2 is out of bounds", 15)
+        'index 2 is ...'
+    """
+    return text if len(text) <= width else f"{text[: width - 3].rpartition(' ')[0] or text[: width - 4]} ..."

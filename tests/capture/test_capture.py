@@ -204,3 +204,21 @@ def test_what_torch_tells_of_a_model_that_it_captures_is_kept(torch_log, capfd):
     capture(Telling(), (torch.ones(2, 4),))
     assert torch_log.getvalue() == "take care\n"
     assert "the model's own text" in capfd.readouterr().err
+
+
+def test_the_named_tuple_of_an_operator_is_refused_with_the_cure():
+    class Largest(torch.nn.Module):
+        def forward(self, x):
+            return {"largest": (x + 1).topk(2), "x": x}
+
+    with pytest.raises(
+        CaptureError, match=r"model 'Largest': found the named tuple that topk .*tuple\(x\.topk\(\.\.\.\)\)"
+    ):
+        capture(Largest(), (torch.ones(3),))
+    with pytest.raises(CaptureError, match="exported program: found the named tuple that topk"):
+        capture(torch.export.export(Largest(), (torch.ones(3),)))
+
+
+def test_recurrent_layers_are_captured_without_a_warning(recwarn):
+    capture(torch.nn.LSTM(2, 2).eval(), (torch.ones(3, 1, 2),))
+    assert [str(warning.message) for warning in recwarn if "_flat_weights" in str(warning.message)] == []

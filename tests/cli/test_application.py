@@ -151,7 +151,7 @@ def test_interruption_while_the_commands_are_imported_is_one_line(
     with pytest.raises(SystemExit) as caught:
         main()
     assert caught.value.code == 130
-    assert capsys.readouterr().err == "interrupted: no file is left half-written\n"
+    assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_version_and_help_do_not_import_torch() -> None:
@@ -334,3 +334,51 @@ def test_doctor_says_what_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     result = invoke("doctor")
     assert result.exit_code == 1
     assert "RuntimeError: the library does not start" in result.stdout
+
+
+def test_an_interruption_of_a_command_that_writes_nothing_speaks_of_no_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*args: object, **kwargs: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(api, "load", stop)
+    result = invoke("inspect", "m.pt2")
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (130, "interrupted")
+
+
+def test_inspect_tells_the_coverage_that_the_file_holds(folder: Path) -> None:
+    arguments = ["compile", "factories_of_app:factory", "-o", "m.pt2", "--json"]
+    compiled = json.loads(invoke(*arguments).stdout)
+    shown = json.loads(invoke("inspect", "m.pt2", "--json").stdout)["coverage"]
+    assert shown == {key: compiled[key] for key in shown} != {}
+    text = invoke("inspect", "m.pt2").stdout
+    assert "operators in" in text
+    assert all(operator["operator"] in text for operator in shown["operators"])
+    torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)), "theirs.pt2")
+    assert json.loads(invoke("inspect", "theirs.pt2", "--json").stdout)["coverage"] is None
+
+
+@pytest.mark.parametrize(("mode", "told"), [("train", True), ("eval", False)])
+def test_a_model_in_training_mode_is_told_where_it_makes_a_difference(folder: Path, mode: str, told: bool) -> None:
+    text = f"""
+import torch
+
+def dropping():
+    return torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(0.5)).{mode}(), (torch.ones(3, 2),), None, None
+
+def plain():
+    return torch.nn.Linear(2, 2).{mode}(), (torch.ones(3, 2),), None, None
+
+class Always(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.dropout(x + 1)
+
+def always():
+    return Always().eval(), (torch.ones(3, 2),), None, None
+"""
+    (folder / f"modes_{mode}.py").write_text(text)
+    for factory in ("dropping", "plain", "always"):
+        result = invoke("compile", f"modes_{mode}.py:{factory}", "-o", "m.pt2", "--force")
+        assert result.exit_code == 0, result.output
+        assert ("captured in training mode" in result.stdout) is (told and factory == "dropping")

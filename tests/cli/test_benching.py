@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner, Result
 
 from intarsia.cli.application import app
+from intarsia.measurement import Measurement, Row, Spread
 from intarsia.runtime.program import Program
 
 
@@ -154,3 +155,24 @@ def test_each_call_starts_from_the_first_state(here: Path, monkeypatch: pytest.M
     assert result.exit_code == 0, result.output
     assert set(seen) == {0.0}
     assert len(seen) == 1 + 2 * (3 + 2)
+
+
+def test_inputs_of_several_calls_are_refused(here: Path) -> None:
+    result = bench("counter.pt2", "--inputs", "a.safetensors", "--inputs", "b.safetensors")
+    assert result.exit_code == 2
+    assert "error: --inputs: found 2 files, expected one" in result.stderr
+
+
+def test_the_ratio_says_what_is_over_what(here: Path) -> None:
+    told = bench("counter.pt2", "--against", "factories.py:counter").stdout
+    assert "over the file's" in told
+    assert "2 takes twice as long as the file" in told
+
+
+@pytest.mark.parametrize(("upper", "hinted"), [(5.0, False), (20.0, True)])
+def test_quartiles_far_apart_are_answered_with_a_hint(
+    here: Path, monkeypatch: pytest.MonkeyPatch, upper: float, hinted: bool
+) -> None:
+    row = Row("counter.pt2", 1.0, Spread(2.0, 1.0, upper), None)
+    monkeypatch.setattr("intarsia.measurement.measure", lambda *_, **__: Measurement((row,), 2, 3))
+    assert ("OMP_WAIT_POLICY=PASSIVE" in bench("counter.pt2").stdout) is hinted

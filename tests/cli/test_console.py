@@ -74,5 +74,11 @@ def test_progress_on_a_terminal_is_a_bar(capsys: pytest.CaptureFixture[str], mon
     assert "building engines: 1 of 2" in capsys.readouterr().err
 
 
-def test_lines_without_a_terminal_are_wide() -> None:
+def test_lines_without_a_terminal_are_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     assert output_console().width == 160
+
+
+def test_columns_say_how_wide_lines_are_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "72")
+    assert output_console().width == 72

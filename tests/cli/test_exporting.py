@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -138,3 +139,37 @@ def test_a_file_that_exists_is_replaced_only_by_force(folder: Path) -> None:
     assert "m.pt2: found a file that exists" in invoke("export", "hybrids_here:split", "-o", "m.pt2").stderr
     assert (folder / "m.pt2").read_bytes() == b"old"
     assert invoke("export", "hybrids_here:split", "-o", "m.pt2", "--force").exit_code == 0
+
+
+def test_what_a_hybrid_does_not_say_is_told(folder: Path) -> None:
+    (folder / "plain_here.py").write_text(
+        HYBRIDS
+        + """
+def plain():
+    module = program().module(check_guards=False)
+    return split_module(module, module, lambda node: 0)
+
+def plain_from_three():
+    shapes = {"x": {0: torch.export.Dim("b", min=3, max=8)}}
+    module = torch.export.export(Model().eval(), (torch.ones(4, 4),), dynamic_shapes=shapes).module(check_guards=False)
+    return split_module(module, module, lambda node: 0)
+
+def plain_with_ranges():
+    return plain(), None, None, {"x": {0: torch.export.Dim("b", min=1, max=8)}}
+"""
+    )
+    lines = invoke("export", "plain_here.py:plain", "-o", "m.pt2").stdout.splitlines()
+    notes = [line for line in lines if line.startswith("note: ")]
+    assert len(notes) == 2
+    assert "holds no structure of outputs" in notes[0]
+    assert re.search(r"never begin below 2 \(s\d+: 2 to 8\)", notes[1])
+    told = json.loads(invoke("export", "plain_here.py:plain", "-o", "n.pt2", "--json").stdout)
+    assert [f"note: {note}" for note in told["notes"]] == notes
+    assert "begin below" not in invoke("export", "plain_here.py:plain_from_three", "-o", "q.pt2").stdout
+    assert "note: " not in invoke("export", "plain_here.py:plain_with_ranges", "-o", "o.pt2").stdout
+    import hybrids_here
+
+    shapes = {"x": {0: torch.export.Dim("b", min=2, max=8)}}
+    stated = torch.export.export(hybrids_here.Model().eval(), (torch.ones(4, 4),), dynamic_shapes=shapes)
+    torch.export.save(stated, "theirs.pt2")
+    assert "note: " not in invoke("export", "theirs.pt2", "-o", "p.pt2").stdout

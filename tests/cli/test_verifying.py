@@ -98,3 +98,9 @@ def test_what_cannot_be_done_is_one_message_and_exit_code_2(here: Path, argument
     assert message in result.stderr
     assert "Traceback" not in result.output
     assert result.stdout == ""
+
+
+def test_another_model_is_told_by_the_names_of_its_arguments(here: Path) -> None:
+    result = verify("counter.pt2", "--against", "factories.py:other_inputs")
+    assert result.exit_code == 2
+    assert "Its forward takes input; the program takes x, scale." in result.stderr

@@ -132,7 +132,7 @@ TAKEN: dict[str, Case] = {
     "indexing": (
         lambda a, i, j, w: (
             a[i], a[:, i], a[:, j[:, None]], a.index_select(1, j), F.embedding(j, w), a[-1], a[:, ::2],
-            a.gather(1, j.view(1, 3, 1).expand(3, 3, 5)), torch.index_put(a, (i,), a * 2),
+            a.gather(1, j.view(1, 3, 1).expand(3, 3, 5)), torch.index_put(a, (a > 0,), torch.tensor(2.0)),
         ),
         (CUBE, torch.tensor([-1, 0, 2]), torch.tensor([1, 0, 2], dtype=torch.int32), torch.randn(5, 3)),
     ),
@@ -233,6 +233,33 @@ REASONS: dict[str, tuple[str, Case]] = {
     "float to wide": ("64-bit integers in 32 bits", (lambda a: a.long(), (torch.tensor([1e12]),))),
     "to half": ("does not round to f16", (lambda a: a.half(), (CUBE,))),
     "integers for a mask": ("integer arithmetic", (lambda a: a & a, (torch.tensor([3]),))),
+    "writing at positions": ("does not check", (lambda a, i: a.index_copy(0, i, a), (CUBE, torch.tensor([0, 2, 1])))),
+    "writing where a u8 mask says": ("u8 mask", (lambda a, m: torch.index_put(a, (m,), a), (CUBE, MASK[2, :3].byte()))),
+    "reading at computed positions": (
+        "an engine computes",
+        (lambda a, w: F.embedding(a.argmax(1), w), (CUBE, torch.randn(4, 2))),
+    ),
+    "a recurrent layer without dropout": (
+        "not known to OpenVINO",
+        (
+            lambda x, h, w: torch.ops.aten.rnn_tanh.input(x, h, [w, w], False, 1, 0.0, True, False, False)[0],
+            (torch.randn(3, 1, 2), torch.randn(1, 1, 2), torch.randn(2, 2)),
+        ),
+    ),
+    "a recurrent layer in evaluation mode": (
+        "not known to OpenVINO",
+        (
+            lambda x, h, w: torch.ops.aten.rnn_tanh.input(x, h, [w, w] * 2, False, 2, 0.5, False, False, False)[0],
+            (torch.randn(3, 1, 2), torch.randn(2, 1, 2), torch.randn(2, 2)),
+        ),
+    ),
+    "a recurrent layer with dropout": (
+        "draws random numbers",
+        (
+            lambda x, h, w: torch.ops.aten.rnn_tanh.input(x, h, [w, w] * 2, False, 2, 0.5, True, False, False)[0],
+            (torch.randn(3, 1, 2), torch.randn(2, 1, 2), torch.randn(2, 2)),
+        ),
+    ),
     "empty list": ("empty list", (lambda a: a.expand([]), (torch.tensor(1.0),))),
 }
 
@@ -356,3 +383,108 @@ def test_an_operator_that_writes_is_left_to_torch() -> None:
     node = graph.call_function(torch.ops.aten.add_.Tensor, (x, x))
     node.meta["val"] = torch.empty(3)
     assert BACKEND.supports(node) == "writes its arguments"
+
+
+class Looks(torch.nn.Module):
+    """Reads and writes at positions that are a buffer, an input, or both, in one tensor."""
+
+    def __init__(self, positions: list[int]) -> None:
+        super().__init__()
+        self.register_buffer("positions", torch.tensor(positions))
+
+    def forward(self, x: torch.Tensor, table: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        kept = x.index_copy(0, self.positions, x[:2] * 2), x.scatter(0, self.positions[:, None], 7.0)
+        return *kept, F.embedding(self.positions.expand(3, -1), table), table[self.positions]
+
+
+def _reasons_in(program: torch.export.ExportedProgram) -> dict[str, str | None]:
+    module = program.module(check_guards=False)
+    nodes = [node for node in module.graph.nodes if node.op == "call_function" and "copy_." not in str(node.target)]
+    return {operator_name(node): BACKEND.supports(node) for node in nodes}
+
+
+def test_constant_positions_in_range_are_taken() -> None:
+    model, inputs = Looks([2, 0]), (torch.randn(3, 4), torch.randn(5, 4))
+    program = export(model, inputs)
+    reasons = _reasons_in(program)
+    assert [reasons[name] for name in ("index_copy.default", "scatter.value", "embedding.default", "index.Tensor")] == [
+        None,
+        None,
+        None,
+        None,
+    ]
+    built = BACKEND.build(program, {})
+    assert "positions" not in built.options
+    assert_same(BACKEND.load(memoryview(built.payload), built.options)(inputs), model(*inputs))
+
+
+@pytest.mark.parametrize("positions", [[2, 3], [-1, 0], [0, 2**32]])
+def test_constant_positions_out_of_range_are_left_to_torch(positions: list[int]) -> None:
+    reasons = _reasons_in(export(Looks(positions), (torch.randn(3, 4), torch.randn(3, 4))))
+    for name in ("index_copy.default", "scatter.value"):
+        assert reasons[name] == "writes at positions, which OpenVINO does not check"
+
+
+def test_state_that_is_written_is_no_constant() -> None:
+    class Moving(Looks):
+        def forward(self, x: torch.Tensor, table: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            results = super().forward(x, table)
+            self.positions.copy_(self.positions.flip(0))
+            return results
+
+    reasons = _reasons_in(export(Moving([2, 0]), (torch.randn(3, 4), torch.randn(5, 4))))
+    assert reasons["index_copy.default"] == "writes at positions, which OpenVINO does not check"
+
+
+def test_positions_along_a_dynamic_size_are_left_to_torch() -> None:
+    rows = {0: Dim("rows", min=2, max=9)}
+    program = export(Calls(lambda a, i: a[i]), (CUBE, torch.tensor([0, 1])), (rows, None))
+    assert _reasons_in(program)["index.Tensor"] == (
+        "reads at positions along a dynamic size, which OpenVINO does not check"
+    )
+
+
+READS: dict[str, tuple[Callable[[torch.Tensor, torch.Tensor], torch.Tensor], tuple[int, int]]] = {
+    "embedding": (lambda a, i: F.embedding(i, a[:, :, 0]), (0, 2)),
+    "index_select": (lambda a, i: a.index_select(1, i), (0, 3)),
+    "gather": (lambda a, i: a.gather(2, i.view(1, 1, 2).expand(3, 4, 2)), (0, 4)),
+    "index": (lambda a, i: a[i], (-3, 2)),
+    "index, narrow": (lambda a, i: a[:, i.view(2, 1).long()], (-4, 3)),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_positions_to_read_at_are_checked_before_each_call(name: str) -> None:
+    function, (lowest, highest) = READS[name]
+    index = torch.tensor([lowest, highest], dtype=torch.int32 if "narrow" in name else torch.int64)
+    program = export(Calls(function), (CUBE, index))
+    built = BACKEND.build(program, {})
+    assert built.source is not None
+    assert {BACKEND.supports(node) for node in _operators(program)} <= {
+        None,
+        "OpenVINO keeps 64-bit integers in 32 bits",
+    }
+    for engine in (
+        BACKEND.load(memoryview(built.payload), built.options),
+        BACKEND.rebuild(memoryview(built.source), built.options),
+    ):
+        assert_same(engine([CUBE, index]), function(CUBE, index))
+        for wrong in (lowest - 1, highest + 1, -(2**31), 2**31 - 1):
+            bad = torch.tensor([0, wrong]).to(index.dtype)
+            with pytest.raises(
+                IndexError, match=rf"^engine input '\w+': found index {wrong}, .* expected {lowest} to "
+            ):
+                engine([CUBE, bad])
+
+
+def test_no_positions_are_in_range() -> None:
+    program = export(Calls(lambda a, i: a[i]), (CUBE, torch.zeros(0, dtype=torch.int64)))
+    built = BACKEND.build(program, {})
+    inputs = CUBE, torch.zeros(0, dtype=torch.int64)
+    assert BACKEND.load(memoryview(built.payload), built.options)(inputs)[0].shape == (0, 4, 5)
+
+
+def test_positions_computed_inside_are_refused() -> None:
+    program = export(Calls(lambda a, w: F.embedding(a.argmax(1), w)), (CUBE, torch.randn(4, 2)))
+    with pytest.raises(EngineBuildFailed, match=r"positions of %embedding .* computed inside of the engine"):
+        BACKEND.build(program, {})

@@ -472,3 +472,11 @@ def test_a_file_that_cannot_be_read_is_an_error(saved: Path, monkeypatch: pytest
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(FormatError, match=r"found that it cannot be read \(Permission denied\)"):
         load_pt2(saved)
+
+
+@pytest.mark.parametrize("path", [None, io.BytesIO(b"PK"), 3])
+def test_what_is_no_path_is_one_error(path: Any) -> None:
+    with pytest.raises(FormatError, match=f"path: found an? {type(path).__name__}, expected the path of a file"):
+        load_pt2(path)
+    with pytest.raises(FormatError, match="expected the path of a file"):
+        save_pt2(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)), path, facts={"ledger": None, "coverage": None})

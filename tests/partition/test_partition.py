@@ -122,7 +122,7 @@ def test_wrong_settings_are_refused(settings, message):
 def test_small_blocks_stay_in_torch():
     class Model(nn.Module):
         def forward(self, x):
-            return (x.sin().cos().sort(0)[0] + 1).max(0)
+            return tuple((x.sin().cos().sort(0)[0] + 1).max(0))
 
     x = torch.randn(5)
     result = cut(Model(), (x,), supports=refuse("sort"), min_block_size=3)
@@ -580,7 +580,7 @@ def test_size_that_no_signature_can_write_stays_in_torch(monkeypatch):
 
     class Model(nn.Module):
         def forward(self, x):
-            return x.exp(), x.t() + 1, x.max(0)
+            return x.exp(), x.t() + 1, tuple(x.max(0))
 
     monkeypatch.setattr(EngineSignature, "from_values", refuse_four_rows)
     x = torch.randn(3, 4)
@@ -612,3 +612,9 @@ def test_writes_of_part_of_the_state_stay_in_torch():
     ]
     assert (places(result)["exp"], places(result)["index_copy_1"]) == ("demo_0", "demo_1")
     same(result.hybrid(row, index), Model()(row, index))
+
+
+def test_an_operator_without_its_namespace_is_answered_with_its_name() -> None:
+    program = torch.export.export(torch.nn.Tanh(), (torch.ones(2),)).run_decompositions({})
+    with pytest.raises(PartitionError, match=r"Did you mean 'aten\.tanh'\?"):
+        partition(program, supports=lambda _: None, torch_executed_ops={"tanh"}, prefix="demo")

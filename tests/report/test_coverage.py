@@ -86,3 +86,13 @@ def test_coverage_as_json_tells_what_the_table_tells() -> None:
 
 def test_a_program_without_operators_is_drawn() -> None:
     assert "0 of 0 operators in 0 engines" in drawn(Coverage(()))
+
+
+def test_notes_stand_before_the_advice() -> None:
+    coverage = Coverage(PLACEMENTS[1:2])
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(draw_coverage(coverage, notes=["The model was captured in training mode."]))
+    lines = [line.strip() for line in capture.get().splitlines()]
+    assert lines.index("The model was captured in training mode.") + 1 == lines.index(next(iter(advice(coverage))))
+    assert coverage_json(coverage, notes=["first"])["advice"] == ["first", *advice(coverage)]

@@ -88,7 +88,7 @@ MISFITS: dict[str, tuple[tuple[tuple[Any, ...], dict[str, Any]], str]] = {
     ),
     "leaf for container": (call(tokens=INNER), "input 'tokens': found a Tensor, expected a dict"),
     "tuple for list": (call(tokens={"ids": (INNER,)}), r"""input "tokens\['ids'\]": found a tuple, expected a list"""),
-    "another dict": (call(tokens=OrderedDict(ids=[INNER])), "found a OrderedDict, expected a dict"),
+    "another dict": (call(tokens=OrderedDict(ids=[INNER])), "found an OrderedDict, expected a dict"),
     "list too long": (call(tokens={"ids": [INNER] * 2}), r"""tokens\['ids'\]": found 2 entries, expected 1"""),
     "missing key": (
         call(mask={"inner": INNER}),
@@ -245,7 +245,7 @@ class Registered(torch.nn.Module):
 @pytest.mark.parametrize(
     ("pair", "options", "message"),
     [
-        (Other(INNER, INNER), Options(INNER), "input 'pair': found a Other, expected a Pair"),
+        (Other(INNER, INNER), Options(INNER), "input 'pair': found an Other, expected a Pair"),
         ((INNER, INNER), Options(INNER), "input 'pair': found a tuple, expected a Pair"),
         (Pair(INNER, None), Options(INNER), r"input 'pair\.second': found None, expected a tensor"),
         (Pair(INNER, INNER), Options(INNER.double()), r"input 'options\.scale': found dtype f64"),
@@ -253,9 +253,9 @@ class Registered(torch.nn.Module):
         (
             Pair(INNER, INNER),
             Options(None, INNER),
-            r"input 'options': found a Options of .*'shift'.*, expected a Options of",
+            r"input 'options': found an Options of .*'shift'.*, expected an Options of",
         ),
-        (Pair(INNER, INNER), {"scale": INNER}, "input 'options': found a dict, expected a Options"),
+        (Pair(INNER, INNER), {"scale": INNER}, "input 'options': found a dict, expected an Options"),
     ],
 )
 def test_registered_containers(pair: Any, options: Any, message: str) -> None:
@@ -264,3 +264,14 @@ def test_registered_containers(pair: Any, options: Any, message: str) -> None:
     assert program(Pair(INNER, INNER), Options(2 * INNER)).tolist() == [3.0, 3.0, 3.0]
     with pytest.raises(ArgumentError, match=message):
         program(pair, options)
+
+
+def test_a_missing_value_that_the_export_fixed_is_told() -> None:
+    class Scaled(torch.nn.Module):
+        def forward(self, x: torch.Tensor, *, scale: float | None) -> torch.Tensor:
+            return x if scale is None else x * scale
+
+    for scale in (None, 2.0):
+        program = Program(torch.export.export(Scaled(), (torch.ones(2),), {"scale": scale}))
+        with pytest.raises(ArgumentError, match=rf"Pass scale={scale}\.$"):
+            program(torch.ones(2))

@@ -354,7 +354,7 @@ def test_the_repr_shows_inputs_outputs_and_ranges() -> None:
     assert repr(Program(exported)).splitlines() == [
         "Program of 0 engines and 2 state entries",
         f"  input   x: f32[{name}, 4]",
-        f"  output  value: f32[{name}, 4]",
+        f"  output  output: f32[{name}, 4]",
         f"  size    {name}: 1 to 8",
     ]
 

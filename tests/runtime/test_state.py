@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 from pathlib import Path
 from typing import Any
@@ -158,7 +160,7 @@ BAD_VALUES = [
     ("cachet", torch.zeros(4, 2), r"state 'cachet': found no such entry.*Did you mean 'cache'\?"),
     ("cache", torch.zeros(4, 3), r"state 'cache': found f32\[4, 3\] on cpu, expected f32\[4, 2\] on cpu"),
     ("cache", torch.zeros(4, 2, dtype=torch.float64), r"found f64\[4, 2\] on cpu, expected f32\[4, 2\]"),
-    ("count", 3, r"state 'count': found a int, expected i64\[\] on cpu"),
+    ("count", 3, r"state 'count': found an int, expected i64\[\] on cpu"),
 ]
 
 
@@ -260,3 +262,23 @@ def test_engines_are_no_state_of_the_user() -> None:
     program = Program(intarsia.export(hybrid))
     assert not [name for name in program.state if "engine" in name or "openvino" in name]
     assert "openvino_0" not in program.state
+
+
+def test_an_unknown_entry_is_named_when_it_is_read(exported: ExportedProgram) -> None:
+    program = Program(exported)
+    with pytest.raises(
+        KeyError, match=r"state 'cahce': found no such entry, expected one of the 3 .* Did you mean 'cache'"
+    ):
+        _ = program.state["cahce"]
+    with pytest.raises(KeyError, match="inside of an engine"):
+        _ = program.state["conv.0.filter"]
+    assert "conv.0.filter" not in program.state
+    assert program.state.get("conv.0.filter") is None
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_program_is_neither_copied_nor_pickled(exported: ExportedProgram, way: Any) -> None:
+    with pytest.raises(
+        StateError, match=r"program: found an attempt to copy .* program\.session\(\) .* intarsia\.save"
+    ):
+        way(Program(exported))

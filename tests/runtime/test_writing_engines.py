@@ -89,7 +89,7 @@ def test_equals_eager_over_five_calls(times: int, form: str, tmp_path: Path) -> 
             assert torch.equal(found[1], total)
     if isinstance(run, Program):
         assert run.writes["cache"].in_place, run.writes["cache"].reason
-        assert run.writes["cache"].operators == ("intarsia.run_engine",)
+        assert run.writes["cache"].operators == ("engine",)
         assert not exported.state_dict["cache"].any()
 
 

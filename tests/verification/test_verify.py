@@ -418,12 +418,12 @@ def test_tokens_that_only_an_engine_reads_are_asked_for() -> None:
     model = torch.nn.Sequential(torch.nn.Embedding(11, 4), torch.nn.Linear(4, 2)).eval()
     module = intarsia.compile(model, (torch.zeros(3, dtype=torch.int64),))
     assert intarsia.coverage(module).engines
-    with pytest.raises(ConventionError, match=r"'input_1'.*integers whose use.*inputs="):
+    with pytest.raises(ConventionError, match=r"'input'.*integers whose use.*inputs="):
         intarsia.verify(module)
     assert intarsia.verify(module, model, [((torch.tensor([10, 0, 3]),), {})]).ok
     result = intarsia.verify(module, model, example=((torch.tensor([4, 2, 4]),), {}))
     assert result.ok, str(result)
-    assert result.findings == ("the integers of input 'input_1' were drawn from 2 to 4, as in the example",)
+    assert result.findings == ("the integers of input 'input' were drawn from 2 to 4, as in the example",)
 
 
 def test_progress_goes_from_the_first_step_to_the_end() -> None:
@@ -495,3 +495,69 @@ def test_a_model_that_was_called_before_is_told(tmp_path: Path) -> None:
     (finding,) = result.findings
     assert finding.startswith("before the first call, state 'total' of the model was not the program's")
     assert f"note: {finding}" in str(result)
+
+
+class Filling(torch.nn.Module):
+    """A cache of a few rows, of which every call fills the next one."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(rows, 4))
+        self.register_buffer("next", torch.zeros(1, dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.cache.index_copy_(0, self.next, x)
+        self.next.add_(1)
+        return self.cache.sum(0)
+
+
+@pytest.mark.parametrize("inputs", [None, [((torch.ones(1, 4),), {})]], ids=["drawn", "given"])
+def test_state_that_runs_out_on_both_sides_ends_the_calls_and_is_no_failure(inputs: Any) -> None:
+    model = Filling(2)
+    program = torch.export.export(model, (torch.ones(1, 4),))
+    result = intarsia.verify(program, model, inputs)
+    assert (result.ok, result.calls) == (True, 2), str(result)
+    assert any(
+        finding.startswith("not compared after call 2: program and graph both raise (") for finding in result.findings
+    )
+
+
+def test_a_position_that_is_wrong_in_the_first_call_is_a_failure() -> None:
+    program = torch.export.export(Filling(2), (torch.ones(1, 4),))
+    program.state_dict["next"] = torch.tensor([2])
+    assert failed(intarsia.verify(program)) == {"calls"}
+    with pytest.raises(ArgumentError, match="index 2"):
+        intarsia.verify(program, inputs=[((torch.ones(1, 4),), {})])
+
+
+def test_state_that_runs_out_in_the_program_alone_is_a_failure() -> None:
+    def narrow(program: ExportedProgram) -> None:
+        program.state_dict["cache"] = program.state_dict["cache"][:2]
+        for node in program.graph.find_nodes(op="placeholder"):
+            if node.name == "b_cache":
+                node.meta["val"] = node.meta["val"][:2]
+
+    module = torch.export.export(Filling(9), (torch.ones(1, 4),)).run_decompositions({}).module(check_guards=False)
+    result = verify(module, None, None, stages=broken(narrow))
+    assert "calls" in failed(result)
+    assert "call 3: the program raises PositionError" in result.check("calls").detail
+
+
+def test_a_size_that_was_not_reached_is_not_among_those_tried() -> None:
+    class Summing(Filling):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x.sum(0, keepdim=True))
+
+    program = torch.export.export(Summing(4), (torch.ones(3, 4),), dynamic_shapes=SHAPES)
+    result = intarsia.verify(program)
+    assert (result.ok, result.calls, result.sizes) == (True, 4, CORNERS[:2]), str(result)
+
+
+def test_sizes_of_nested_inputs_have_the_names_that_the_caller_knows() -> None:
+    class Nested(torch.nn.Module):
+        def forward(self, batch: dict[str, Any]) -> torch.Tensor:
+            return batch["left"]["x"] * 2
+
+    shapes = {"batch": {"left": {"x": {0: Dim("rows", min=1, max=2)}}}}
+    program = torch.export.export(Nested(), ({"left": {"x": torch.ones(2, 3)}},), dynamic_shapes=shapes)
+    assert intarsia.verify(program).sizes == ("batch['left']['x'].shape[0] = 1", "batch['left']['x'].shape[0] = 2")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -39,8 +41,8 @@ def capture(
         A new program; its state is the model's own tensors, not copies.
 
     Raises:
-        CaptureError: `model` is of another type, inputs are missing or given beside an exported program, or
-            torch cannot capture the model.
+        CaptureError: `model` is of another type, inputs are missing or given beside an exported program, the
+            model returns the named tuple of an operator, or torch cannot capture the model.
 
     Example:
         >>> program = capture(torch.nn.Linear(4, 2), (torch.ones(3, 4),))
@@ -49,16 +51,18 @@ def capture(
     """
     if isinstance(model, torch.export.ExportedProgram):
         _refuse_inputs(args, kwargs, dynamic_shapes)
+        _refuse_results_of_operators("exported program", model)
         return _decompose(model, f"exported program {model.graph_module.__class__.__name__!r}")
     _check_types(model, args, kwargs)
     subject = f"model {type(model).__name__!r}"
     _check_call(subject, model, args or (), kwargs or {})
     args, kwargs = distinct((args or (), dict(kwargs or {})), (*model.parameters(), *model.buffers()))
     try:
-        with torch.no_grad(), quiet_on_failure():
+        with torch.no_grad(), quiet_on_failure(), _quiet_lists_of_parameters():
             program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
     except Exception as error:
         raise explain(subject, error) from error
+    _refuse_results_of_operators(subject, program)
     return _decompose(program, subject)
 
 
@@ -69,6 +73,30 @@ def _decompose(program: torch.export.ExportedProgram, subject: str) -> torch.exp
     except Exception as error:
         shared = shared_written_state(program)
         raise (_shared(subject, *shared) if shared else explain(subject, error)) from error
+
+
+@contextmanager
+def _quiet_lists_of_parameters() -> Iterator[None]:
+    """Keep from the user that torch's own recurrent layers set the list of their parameters anew in a trace."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r".*_flat_weights\[\d+\].* assigned during export", UserWarning)
+        yield
+
+
+def _refuse_results_of_operators(subject: str, program: torch.export.ExportedProgram) -> None:
+    """Refuse an output that is the named tuple of an operator, which no file can name."""
+    pending = [spec for spec in [program.call_spec.out_spec] if spec is not None]
+    for spec in pending:
+        pending += spec.children()
+        kind = spec.type
+        if getattr(kind, "__module__", "") == "torch.return_types":
+            raise CaptureError(
+                subject,
+                found=f"the named tuple that {kind.__name__} returns among the outputs",
+                expected="outputs in tuples, lists, dicts or registered dataclasses",
+                consequence="A file cannot hold its type.",
+                fix=f"Return a plain tuple: tuple(x.{kind.__name__}(...)).",
+            )
 
 
 def _shared(subject: str, one: str, other: str) -> CaptureError:

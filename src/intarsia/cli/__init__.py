@@ -6,7 +6,7 @@ import sys
 
 __all__ = ["INTERRUPTED", "main"]
 
-INTERRUPTED = "interrupted: no file is left half-written"
+INTERRUPTED = "interrupted"
 
 
 def main() -> None:

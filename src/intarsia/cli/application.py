@@ -30,7 +30,7 @@ class _ReportingGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
-            tell_interruption()
+            tell_interruption(ctx.invoked_subcommand)
             raise typer.Exit(130) from error
         except Exception as error:
             # Those that typer raises to end a command carry its exit code.

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from intarsia.verification import Call
 
 _COMPILED = "torch.compile"
+_WILD = 10  # how many times the lower quartile the upper one is where a hint is worth while
 
 
 def bench_file(
@@ -40,8 +41,8 @@ def bench_file(
     *,
     against: Against = None,
     inputs: Annotated[
-        Path | None,
-        typer.Option(metavar="IN.safetensors", help="Inputs, by the names that `intarsia inspect` shows."),
+        list[Path] | None,
+        typer.Option(metavar="IN.safetensors", help="Inputs of the call, by the names that `intarsia inspect` shows."),
     ] = None,
     calls: Annotated[int, typer.Option(min=2, help="How often each side is timed.")] = 50,
     imports: Imports = None,
@@ -53,6 +54,10 @@ def bench_file(
     process, with the same inputs: those of --inputs, else those that the target returns, else drawn ones, every size in
     the middle of its range. Each call starts from the first state, and the state in FILE stays as it is.
     """
+    if inputs and len(inputs) > 1:
+        raise ArgumentError(
+            "--inputs", found=f"{len(inputs)} files", expected="one, for one call is timed", fix="Give the option once."
+        )
     target = load_target(against) if against else None
 
     import torch
@@ -64,7 +69,7 @@ def bench_file(
     program = load_program(file, imports)
     load_s = time.perf_counter() - begin
     if inputs:
-        made = read_call(program, inputs)
+        made = read_call(program, inputs[0])
     elif target:
         made = Call(target.args, target.kwargs)
     else:
@@ -135,7 +140,7 @@ def _print(result: Measurement, load_s: float) -> None:
 
     console = output_console()
     console.print(f"loaded in {_time(load_s)}; torch uses {torch.get_num_threads()} threads")
-    columns = ("side", "first call", "steady call", "times the file's")
+    columns = ("side", "first call", "steady call", "over the file's")
     rows = [
         (row.name, _time(row.first_call_s), _spread(row.steady_s, _time), _spread(row.ratio, "{:.2f}".format))
         for row in result.rows
@@ -147,9 +152,17 @@ def _print(result: Measurement, load_s: float) -> None:
     console.print(
         f"{result.rounds} rounds, after the first calls and {result.warm_up} rounds of warm-up. In each round the "
         f"sides take turns; a turn is a pause of {_time(PAUSE_S)}, an untimed call and a timed one. Given are medians "
-        "and, in brackets, the quartiles, between which half of the values lie.",
-        soft_wrap=True,
+        "and, in brackets, the quartiles, between which half of the values lie. The last column is the time of a call "
+        "over that of the file in the same round: 2 takes twice as long as the file. Its median is that of these "
+        "ratios, not the ratio of the medians.",
+        soft_wrap=not console.is_terminal,
     )
+    if any(row.steady_s and row.steady_s.upper > _WILD * row.steady_s.lower for row in result.rows):
+        console.print(
+            "Quartiles lie far apart: other work takes the cores, or torch's idle threads do. "
+            "Try OMP_WAIT_POLICY=PASSIVE in the environment.",
+            soft_wrap=not console.is_terminal,
+        )
 
 
 def _spread(spread: Spread | None, text: Callable[[float], str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,9 @@ from intarsia.cli.options import AsJson, Force
 from intarsia.cli.output import check_output
 from intarsia.cli.target import load_target
 from intarsia.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from intarsia.core.coverage import Coverage
 
 
 def compile_target(
@@ -75,12 +78,25 @@ def compile_target(
     with activity(f"saving {output}"):
         api.save(hybrid, output)
     coverage = api.coverage(hybrid)
+    notes = _training_notes(made.model, coverage)
     size_bytes = output.stat().st_size
     if as_json:
-        typer.echo(json.dumps({"file": str(output), "size_bytes": size_bytes, **coverage_json(coverage)}, indent=2))
+        typer.echo(
+            json.dumps(
+                {"file": str(output), "size_bytes": size_bytes, **coverage_json(coverage, notes=notes)}, indent=2
+            )
+        )
     else:
-        output_console().print(draw_coverage(coverage))
+        output_console().print(draw_coverage(coverage, notes=notes))
         output_console().print(f"saved {output} ({size_bytes:,} bytes)", soft_wrap=True)
+
+
+def _training_notes(model: Any, coverage: Coverage) -> list[str]:
+    """What to say of a model whose mode makes a difference: training mode, with dropout or batch statistics."""
+    differs = any("dropout" in p.operator or "batch_norm_legit_functional" in p.operator for p in coverage.placements)
+    if not (differs and getattr(model, "training", False)):
+        return []
+    return ["The model was captured in training mode, with its dropout and batch statistics: call model.eval() first."]
 
 
 def _read_options(texts: list[str] | tuple[()]) -> dict[str, Any]:

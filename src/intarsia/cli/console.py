@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -24,9 +25,9 @@ _PLAIN_WIDTH = 160
 
 
 def output_console() -> Console:
-    """Standard output. Without a terminal the lines are wide, so that tables do not fold."""
+    """Standard output. Without a terminal, and without COLUMNS, the lines are wide, so that tables do not fold."""
     console = Console(markup=False, highlight=False, emoji=False)
-    if not console.is_terminal:
+    if not (console.is_terminal or "COLUMNS" in os.environ):
         console.width = _PLAIN_WIDTH
     return console
 

@@ -15,6 +15,8 @@ from intarsia.cli.output import check_output
 from intarsia.cli.target import HybridTarget, load_hybrid
 
 if TYPE_CHECKING:
+    import torch
+
     from intarsia.core.ledger import Ledger
 
 
@@ -24,7 +26,7 @@ def export_hybrid(
         typer.Argument(
             metavar="FILE_OR_TARGET",
             help="A .pt2 file, or package.module:factory or file.py:factory; the factory returns the hybrid, "
-            "or hybrid, args, kwargs and dynamic_shapes where its graph has no metadata.",
+            "or hybrid, args, kwargs and dynamic_shapes where its graph has no metadata or does not state its ranges.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write, for instance m.pt2.")],
@@ -47,7 +49,8 @@ def export_hybrid(
         program = api.export(hybrid, args, kwargs, dynamic_shapes=dynamic_shapes)
     with activity(f"saving {output}"):
         api.save(program, output)
-    _print_summary(api.ledger(program), output, as_json=as_json)
+    notes = _notes(hybrid, program) if dynamic_shapes is None else []
+    _print_summary(api.ledger(program), notes, output, as_json=as_json)
 
 
 def _find_hybrid(source: str, imports: list[str] | None) -> HybridTarget:
@@ -57,16 +60,40 @@ def _find_hybrid(source: str, imports: list[str] | None) -> HybridTarget:
 
     # The program's own graph with its state: a hybrid without partitions.
     program = load_program(path, imports).exported_program
-    return HybridTarget(program.module(check_guards=False), None, None, None)
+    hybrid = program.module(check_guards=False)
+    hybrid.meta["range_constraints"] = dict(program.range_constraints)
+    return HybridTarget(hybrid, None, None, None)
 
 
-def _print_summary(ledger: Ledger, output: Path, *, as_json: bool) -> None:
+def _notes(hybrid: torch.fx.GraphModule, program: torch.export.ExportedProgram) -> list[str]:
+    """What a hybrid does not say, and what the program says in its place."""
+    from intarsia._torch import pytree_convention
+    from intarsia.report.program import range_texts
+
+    notes = []
+    if pytree_convention(hybrid.graph) is None and isinstance(hybrid.graph.output_node().args[0], tuple):
+        notes.append(
+            "the hybrid's graph holds no structure of outputs (split_module keeps none): the program returns a tuple. "
+            "If the model returned something else, see 'How' on the page Export of the documentation."
+        )
+    ranges = [f"{size}: {text}" for size, text in range_texts(program).items() if text.startswith("2 to ")]
+    if ranges and "range_constraints" not in hybrid.meta:
+        notes.append(
+            f"the hybrid states no ranges, and those of torch's trace never begin below 2 ({', '.join(ranges)}). "
+            "Where 1 is meant too, return dynamic_shapes beside the hybrid."
+        )
+    return notes
+
+
+def _print_summary(ledger: Ledger, notes: list[str], output: Path, *, as_json: bool) -> None:
     size_bytes = output.stat().st_size
     if as_json:
-        facts = {"file": str(output), "size_bytes": size_bytes, "ledger": ledger.to_json()}
+        facts = {"file": str(output), "size_bytes": size_bytes, "ledger": ledger.to_json(), "notes": notes}
         typer.echo(json.dumps(facts, indent=2))
         return
     console = output_console()
     for line in ledger.summary().splitlines():
         console.print(line)
+    for note in notes:
+        console.print(f"note: {note}", soft_wrap=not console.is_terminal)
     console.print(f"saved {output} ({size_bytes:,} bytes)", soft_wrap=True)

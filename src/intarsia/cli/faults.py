@@ -9,6 +9,8 @@ from intarsia.cli.console import error_console
 from intarsia.cli.target import FactoryError
 from intarsia.errors import IntarsiaError, first_line
 
+_WRITERS = frozenset({"compile", "export", "run"})
+
 
 def tell_fault(error: Exception, *, debug: bool) -> None:
     """Print the message of an error to standard error.
@@ -26,9 +28,10 @@ def tell_fault(error: Exception, *, debug: bool) -> None:
     console.print(f"error: {text}", style="red", markup=False)
 
 
-def tell_interruption() -> None:
-    """Print to standard error that the command was interrupted."""
-    error_console().print(INTERRUPTED, markup=False)
+def tell_interruption(command: str | None) -> None:
+    """Print to standard error that a command was interrupted."""
+    text = f"{INTERRUPTED}: no file is left half-written" if command in _WRITERS else INTERRUPTED
+    error_console().print(text, markup=False)
 
 
 def _unforeseen(error: Exception) -> str:

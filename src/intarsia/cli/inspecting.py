@@ -20,9 +20,11 @@ def inspect_file(
     """Show what FILE holds.
 
     Engines, operators left in torch, state and how it is written, inputs and outputs with their ranges, sizes,
-    versions, and the ledger of the export.
+    versions, the ledger of the export, and where each operator of the captured model runs, and why.
     """
+    from intarsia.core.coverage import Coverage
     from intarsia.formats.manifest import Manifest
+    from intarsia.report.coverage import coverage_json, draw_coverage
     from intarsia.report.inspection import draw_program
     from intarsia.report.program import describe_program
 
@@ -33,7 +35,12 @@ def inspect_file(
         versions = {"intarsia": manifest.intarsia_version, "torch": manifest.torch_version}
     writes = {name: write.reason for name, write in program.writes.items()}
     facts = describe_program(program.exported_program, versions=versions, ledger=program.ledger, writes=writes)
+    placed = manifest.coverage if manifest else None
+    coverage = Coverage.from_json(placed) if placed else None
     if as_json:
-        typer.echo(json.dumps(facts.to_json(), indent=2))
-    else:
-        output_console().print(draw_program(facts))
+        covered = coverage and coverage_json(coverage)
+        typer.echo(json.dumps({**facts.to_json(), "coverage": covered}, indent=2))
+        return
+    output_console().print(draw_program(facts))
+    if coverage:
+        output_console().print(draw_coverage(coverage))

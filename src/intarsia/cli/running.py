@@ -25,7 +25,7 @@ from intarsia.cli.inputs import (
 from intarsia.cli.options import AsJson, Force
 from intarsia.cli.output import check_output
 from intarsia.cli.target import load_target
-from intarsia.errors import ArgumentError, FormatError
+from intarsia.errors import ArgumentError, FormatError, with_article
 
 if TYPE_CHECKING:
     from intarsia.runtime.program import Program
@@ -139,7 +139,7 @@ def _to_json(name: str, value: Any) -> str:
     except TypeError as error:
         raise FormatError(
             f"output {name!r}",
-            found=f"a {type(value).__name__}",
+            found=with_article(type(value).__name__),
             expected="a tensor or a JSON value",
             fix="Leave the output file out.",
         ) from error

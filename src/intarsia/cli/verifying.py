@@ -47,7 +47,8 @@ def verify_file(
     if as_json:
         typer.echo(json.dumps(result.to_json(), indent=2))
     else:
-        output_console().print(str(result), soft_wrap=True)
+        console = output_console()
+        console.print(str(result), soft_wrap=not console.is_terminal)
     if not result.ok:
         raise typer.Exit(1)
 

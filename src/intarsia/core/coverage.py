@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -105,6 +107,20 @@ class Coverage:
         engines = len(self.engines)
         return f"{inside} of {len(self.placements)} operators in {engines} engine{'' if engines == 1 else 's'}"
 
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Coverage:
+        """The coverage whose `dataclasses.asdict` a file holds as JSON values.
+
+        Example:
+            >>> from dataclasses import asdict
+            >>> found = Coverage((OperatorPlacement("relu", "aten.relu.default", "torch", "is kept"),))
+            >>> Coverage.from_json(asdict(found)) == found
+            True
+        """
+        placements = tuple(OperatorPlacement(**entry) for entry in values["placements"])
+        removed, failed = (tuple((name, why) for name, why in values[key]) for key in ("removed", "failed"))
+        return cls(placements, removed, failed)
+
     def __str__(self) -> str:
         rows = [("engine" if g.in_engine else "torch", str(g.count), g.operator, g.reason) for g in self.by_operator()]
         rows += [("removed", str(count), operator, why) for (operator, why), count in self.removals().items()]
@@ -132,7 +148,7 @@ def coverage(hybrid: torch.fx.GraphModule) -> Coverage:
             "hybrid",
             found=f"an object of type {type(hybrid).__name__!r} without coverage",
             expected="what intarsia.compile returned",
-            fix="Pass the hybrid itself; exported programs and loaded programs do not carry its coverage.",
+            fix="Pass the hybrid itself; the coverage that a file holds is printed by intarsia inspect FILE.",
         )
     return found
 

@@ -96,7 +96,7 @@ def told(ledger: Ledger | None) -> Ledger:
             "the program's ledger",
             found="none",
             expected="the account of the export that made the program",
-            fix="Pass the very object that intarsia.export returned, or a file that intarsia.save wrote of it.",
+            fix="Pass the very object that intarsia.export returned, or intarsia.load(path) of a saved file.",
         )
     return ledger
 

@@ -1,8 +1,11 @@
-"""How a person knows the leaves of a program's inputs: `x`, `cache['k']`."""
+"""How a person knows the leaves of a program's inputs and outputs: `x`, `cache['k']`, `output['rows']`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
 
 from intarsia._torch import TreeSpec, pytree
 
@@ -27,3 +30,29 @@ def leaf_paths(in_spec: TreeSpec, names: Sequence[str]) -> list[str]:
         name = names[index] if positional else str(getattr(argument, "key", argument))
         paths.append(name + pytree.keystr(tuple(rest)))
     return paths
+
+
+def input_paths(program: ExportedProgram) -> list[str]:
+    """Paths of a program's inputs, in order; the names of its placeholders where it does not tell its arguments.
+
+    Example:
+        >>> import torch
+        >>> input_paths(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)))
+        ['input']
+    """
+    signature = program.module_call_graph[0].signature
+    names = signature.forward_arg_names if signature is not None else None
+    if signature is None or names is None or len(names) < signature.in_spec.child(0).num_children:
+        return [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
+    return leaf_paths(signature.in_spec, names)
+
+
+def output_paths(out_spec: TreeSpec) -> list[str]:
+    """Paths of a program's outputs, in order.
+
+    Example:
+        >>> output_paths(pytree.tree_structure({"rows": 1, "pair": [2, 3]}))
+        ["output['rows']", "output['pair'][0]", "output['pair'][1]"]
+    """
+    leaves = pytree.tree_unflatten(list(range(out_spec.num_leaves)), out_spec)
+    return [f"output{pytree.keystr(path)}" for path, _ in pytree.tree_leaves_with_path(leaves)]

@@ -13,7 +13,7 @@ import torch
 from torch.export.graph_signature import InputKind
 
 from intarsia._torch import FakeTensor, load_archive
-from intarsia.errors import EngineError, FormatError, IntarsiaError, StateError, first_line
+from intarsia.errors import EngineError, FormatError, IntarsiaError, StateError, first_line, with_article
 from intarsia.formats.archive import Archive, check_kind, damaged, open_archive, pickled_members
 from intarsia.formats.engines import EngineEntry, read_engines
 from intarsia.formats.manifest import Manifest
@@ -53,7 +53,7 @@ def save_pt2(program: torch.export.ExportedProgram, path: str | os.PathLike[str]
             expected="a hybrid or a torch.export.ExportedProgram",
             fix="Save what intarsia.compile or intarsia.export returned.",
         )
-    path = Path(path)
+    path = _checked_path(path)
     if path.suffix != ".pt2":
         raise FormatError(str(path), found=f"the ending {path.suffix!r}", expected="'.pt2'", fix="Name the file *.pt2.")
     _check_state(program)
@@ -76,12 +76,13 @@ def load_pt2(path: str | os.PathLike[str]) -> tuple[torch.export.ExportedProgram
         The program, and the manifest, or None when another tool wrote the file.
 
     Raises:
-        FormatError: The file is missing, cut short, damaged, or something else than a PT2 archive.
+        FormatError: The path is none, or the file is missing, cut short, damaged, or something else than a PT2
+            archive.
         UnknownContainer: The class of a container among its arguments or outputs has to be imported first.
         UnsupportedVersion: A newer intarsia wrote it; nothing of it was loaded.
         EngineError: An engine's bytes are not those that were written; names the engine and the file.
     """
-    path = Path(path)
+    path = _checked_path(path)
     manifest = read_manifest(path)
     program = _read(path)
     try:
@@ -114,6 +115,17 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest | None:
         manifest = None if text is None else Manifest.from_text(text, str(path))
         check_kind(archive)
     return manifest
+
+
+def _checked_path(path: Any) -> Path:
+    if isinstance(path, str | os.PathLike):
+        return Path(path)
+    raise FormatError(
+        "path",
+        found=with_article(type(path).__name__),
+        expected="the path of a file, as a str or a pathlib.Path",
+        fix="Pass a path; what is in memory has to be written to a file first.",
+    )
 
 
 def _check_state(program: torch.export.ExportedProgram) -> None:

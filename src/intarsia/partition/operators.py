@@ -129,10 +129,18 @@ def _wanted_name(entry: Any) -> str:
     )
 
 
+def _short_name(name: str, known: list[str]) -> str:
+    """A sentence that names the operator of ATen that is named without its namespace, or nothing."""
+    full = f"aten.{name}"
+    return f"Did you mean {full!r}?" if any(key == full or key.startswith(f"{full}.") for key in known) else ""
+
+
 def _unmatched(name: str, known: list[str]) -> PartitionError:
     return PartitionError(
         "torch_executed_ops",
         found=f"{name!r}, which no operator of the captured graph has as its name",
         expected="the name of one of its operators",
-        fix=near_match(name, known) or f"It has {', '.join(sorted(known)) or 'no operators'}.",
+        fix=_short_name(name, known)
+        or near_match(name, known)
+        or f"It has {', '.join(sorted(known)) or 'no operators'}.",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -15,11 +15,12 @@ LITTLE_SHARE = 0.5
 """Below this share of the operators, engines got little of a model. It counts operators, whatever each one costs."""
 
 
-def draw_coverage(coverage: Coverage) -> RenderableType:
+def draw_coverage(coverage: Coverage, *, notes: Sequence[str] = ()) -> RenderableType:
     """A headline, a table with one line per operator and reason, and advice where engines got little of the model.
 
     Args:
         coverage: What `intarsia.coverage(hybrid)` returns.
+        notes: Further advice, printed first.
 
     Returns:
         Something that a rich console prints.
@@ -35,7 +36,7 @@ def draw_coverage(coverage: Coverage) -> RenderableType:
     ]
     if coverage.failed:
         parts.append(plain_table(("could not be built, stays in torch", "why"), coverage.failed))
-    parts += [Text(line) for line in advice(coverage)]
+    parts += [Text(line) for line in (*notes, *advice(coverage))]
     return Group(*parts)
 
 
@@ -62,8 +63,13 @@ def advice(coverage: Coverage) -> Iterator[str]:
     yield "Otherwise plain torch may be as fast."
 
 
-def coverage_json(coverage: Coverage) -> dict[str, Any]:
-    """The coverage as JSON values: one entry per operator, place and reason, as the table shows them."""
+def coverage_json(coverage: Coverage, *, notes: Sequence[str] = ()) -> dict[str, Any]:
+    """The coverage as JSON values: one entry per operator, place and reason, as the table shows them.
+
+    Args:
+        coverage: What `intarsia.coverage(hybrid)` returns.
+        notes: Further advice.
+    """
     return {
         "engines": list(coverage.engines),
         "share_in_engines": coverage.share,
@@ -75,5 +81,5 @@ def coverage_json(coverage: Coverage) -> dict[str, Any]:
             {"operator": operator, "nodes": count, "why": why} for (operator, why), count in coverage.removals().items()
         ],
         "not_built": [{"partition": name, "why": why} for name, why in coverage.failed],
-        "advice": list(advice(coverage)),
+        "advice": [*notes, *advice(coverage)],
     }

@@ -44,7 +44,7 @@ def _parts(facts: ProgramFacts) -> Iterator[RenderableType]:
     else:
         yield Text("made with another tool: the file tells neither versions nor a ledger")
     if facts.ledger:
-        yield plain_table(("ledger of the export",), [(line,) for line in facts.ledger])
+        yield plain_table(("ledger of the export, counted in the hybrid",), [(line,) for line in facts.ledger])
 
 
 def _leaves(leaves: tuple[LeafFacts, ...]) -> Iterator[tuple[str, str]]:

@@ -12,11 +12,11 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 
-from intarsia._torch import TreeSpec, int_bounds, pytree
+from intarsia._torch import int_bounds
 from intarsia.core.container import EngineContainer
 from intarsia.core.engine_calls import engine_calls
 from intarsia.core.ledger import Ledger
-from intarsia.core.paths import leaf_paths
+from intarsia.core.paths import input_paths, output_paths
 from intarsia.core.signature import SHORT_NAMES
 from intarsia.core.writes import written_placeholders
 
@@ -153,7 +153,7 @@ def describe_program(
         nodes=len(program.graph.nodes),
         inputs=tuple(_inputs(program, writers)),
         outputs=tuple(_outputs(program)),
-        ranges={str(symbol): _range_text(bounds) for symbol, bounds in program.range_constraints.items()},
+        ranges=range_texts(program),
         engines=engines,
         operators=_torch_operators(program),
         state=state,
@@ -176,6 +176,11 @@ def value_type(value: object) -> str:
     return str(value) if isinstance(value, torch.SymInt) else repr(value)
 
 
+def range_texts(program: ExportedProgram) -> dict[str, str]:
+    """Symbolic size -> the values that it may take, for instance "2 to 256" or "any size"."""
+    return {str(symbol): _range_text(bounds) for symbol, bounds in program.range_constraints.items()}
+
+
 def _range_text(bounds: Any) -> str:
     lower, upper = int_bounds(bounds)
     if upper is not None:
@@ -187,33 +192,19 @@ def _range_text(bounds: Any) -> str:
 def _inputs(program: ExportedProgram, writers: Writers) -> Iterator[LeafFacts]:
     values = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
     specs = [spec for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
-    for path, spec in zip(_input_paths(program, len(specs)), specs, strict=True):
+    for path, spec in zip(input_paths(program), specs, strict=True):
         name = spec.arg.name
         constant = getattr(spec.arg, "value", None)
         value = values.get(name) if isinstance(values.get(name), torch.Tensor | torch.SymInt) else constant
-        yield LeafFacts(path or name, value_type(value), writers.get(name, ()))
-
-
-def _input_paths(program: ExportedProgram, count: int) -> list[str | None]:
-    """The inputs as a caller names them, or None for each where the program does not tell."""
-    signature = program.module_call_graph[0].signature
-    names = signature.forward_arg_names if signature is not None else None
-    if signature is None or names is None or len(names) < signature.in_spec.child(0).num_children:
-        return [None] * count
-    return [*leaf_paths(signature.in_spec, names)]
+        yield LeafFacts(path, value_type(value), writers.get(name, ()))
 
 
 def _outputs(program: ExportedProgram) -> Iterator[LeafFacts]:
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
     specs = [spec for spec in program.graph_signature.output_specs if spec.kind == OutputKind.USER_OUTPUT]
-    for path, spec in zip(_leaf_paths(program.call_spec.out_spec), specs, strict=True):
+    for path, spec in zip(output_paths(program.call_spec.out_spec), specs, strict=True):
         constant = getattr(spec.arg, "value", None)
         yield LeafFacts(path, value_type(values.get(spec.arg.name, constant)))
-
-
-def _leaf_paths(structure: TreeSpec) -> list[str]:
-    leaves = pytree.tree_unflatten(range(structure.num_leaves), structure)
-    return [f"output{pytree.keystr(path)}" for path, _ in pytree.tree_leaves_with_path(leaves)]
 
 
 def _engines(program: ExportedProgram) -> Iterator[EngineFacts]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch.export.graph_signature import InputKind
+from torch.export.graph_signature import ConstantArgument, InputKind
 
 from intarsia._torch import TreeSpec
 from intarsia.errors import ArgumentError, ConventionError
@@ -21,13 +22,22 @@ class Arguments:
     program knows its name. One that was given by keyword must be given by keyword: the program cannot know which
     position the model had for it.
 
+    Args:
+        fixed: Values that the export fixed, by name of the leaf.
+
     Attributes:
         positional: Structures of the parameters that are given by position.
         keywords: Structures of the parameters that are given by keyword, by name.
         leaf_names: Name of each leaf, as the user knows it.
     """
 
-    def __init__(self, positional: Sequence[Structure], keywords: Mapping[str, Structure]) -> None:
+    def __init__(
+        self,
+        positional: Sequence[Structure],
+        keywords: Mapping[str, Structure],
+        fixed: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        self._fixed = fixed
         self.positional = tuple(positional)
         self.keywords = dict(keywords)
         self._names = tuple(self.keywords)
@@ -70,7 +80,7 @@ class Arguments:
                 f"input '{missing[0]}'",
                 found="no value",
                 expected=f"every input that the program was exported with ({self._listed()})",
-                fix=f"Pass {', '.join(missing)}.",
+                fix=f"Pass {', '.join(f'{n}={self._fixed[n]!r}' if n in self._fixed else n for n in missing)}.",
             )
         rest = tuple(kwargs[name] for name in parameters[len(args) :])
         return args + rest, {name: kwargs[name] for name in self._names}
@@ -124,10 +134,18 @@ def read_arguments(program: torch.export.ExportedProgram) -> Arguments:
         )
     positional, keywords = spec.children()
     names = _positional_names(program, positional.children())
-    return Arguments(
-        [read_structure(child, name) for child, name in zip(positional.children(), names, strict=True)],
-        {name: read_structure(child, name) for name, child in zip(keywords.context, keywords.children(), strict=True)},
-    )
+    structures = [read_structure(child, name) for child, name in zip(positional.children(), names, strict=True)]
+    named = {
+        name: read_structure(child, name) for name, child in zip(keywords.context, keywords.children(), strict=True)
+    }
+    leaves = [leaf for structure in (*structures, *named.values()) for leaf in leaf_names(structure)]
+    user = [spec.arg for spec in program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
+    fixed = {
+        leaf: argument.value
+        for leaf, argument in zip(leaves, user, strict=False)
+        if isinstance(argument, ConstantArgument)
+    }
+    return Arguments(structures, named, fixed)
 
 
 def _positional_names(program: torch.export.ExportedProgram, specs: Sequence[TreeSpec]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from torch.export.graph_signature import InputKind
 from intarsia.core.dim import render
 from intarsia.core.ledger import Ledger
 from intarsia.core.op import RUN_ENGINE
+from intarsia.core.paths import output_paths
 from intarsia.errors import ConventionError, StateError
 from intarsia.runtime.arguments import Arguments, read_arguments
 from intarsia.runtime.checks import read_checks
@@ -24,7 +24,7 @@ from intarsia.runtime.inputs import describe_type
 from intarsia.runtime.results import Results, read_results
 from intarsia.runtime.rewriting import rewrite
 from intarsia.runtime.state import Snapshot, State, read_state
-from intarsia.runtime.structure import leaf_names, output_builder, read_structure
+from intarsia.runtime.structure import output_builder
 
 
 class Manifest(Protocol):
@@ -128,6 +128,8 @@ class Program:
     def state(self) -> State:
         """The live parameters, buffers and constants, by name; setting one copies the new value into it.
 
+        Set entries; do not write into their tensors, of which some are shared with other sessions.
+
         Example:
             >>> program = Program(torch.export.export(torch.nn.Linear(2, 1), (torch.ones(1, 2),)))
             >>> program.state["bias"] = torch.tensor([5.0])
@@ -154,7 +156,10 @@ class Program:
         return MappingProxyType(self._writes)
 
     def reset(self) -> None:
-        """Give all state the values that it has in the exported program.
+        """Give the state that a call writes, or that was set, the values that it has in the exported program.
+
+        What was written in place into the tensor of another entry (`program.state["w"].zero_()`) went into the exported
+        program itself, and stays. Set entries instead.
 
         Raises:
             StateError: Another thread's call is running.
@@ -186,11 +191,28 @@ class Program:
     def session(self) -> Program:
         """A program with state of its own, in its initial values, that shares everything else with this one.
 
+        Its own are the entries that a call writes, and those that are set. All others are the exported program's
+        tensors, in this session as in every other.
+
         One program runs one call at a time; sessions run at once, each from a thread of its own.
         """
-        session = copy.copy(self)
-        session._own(self._state.fresh())  # noqa: SLF001 - of its own class
+        session = object.__new__(type(self))
+        session.__dict__.update(self.__dict__)
+        session._own(self._state.fresh())
         return session
+
+    def __reduce__(self) -> Any:
+        """Refused: `copy` and `pickle` come here.
+
+        Raises:
+            StateError: Always.
+        """
+        raise StateError(
+            "program",
+            found="an attempt to copy or to pickle it",
+            expected="a session or a file",
+            fix="Call program.session() for one with state of its own; intarsia.save and intarsia.load go by a file.",
+        )
 
     def __repr__(self) -> str:
         lines = [f"  input   {entry}" for entry in self._checks.inputs]
@@ -311,5 +333,5 @@ def _describe_outputs(program: torch.export.ExportedProgram) -> list[str]:
     results = read_results(program)
     output = next(node for node in reversed(program.graph.nodes) if node.op == "output")
     values = [output.args[0][position] for position in results.returned]
-    names = leaf_names(read_structure(spec, "")) if spec else []
-    return [f"{name or 'value'}: {describe_type(value)}" for name, value in zip(names, values, strict=True)]
+    names = output_paths(spec) if spec else []
+    return [f"{name}: {describe_type(value)}" for name, value in zip(names, values, strict=True)]

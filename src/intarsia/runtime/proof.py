@@ -11,6 +11,7 @@ from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 
 from intarsia._torch import schema_of
+from intarsia.core.op import RUN_ENGINE
 from intarsia.core.writes import Writes, aliased_arguments, arguments_at
 from intarsia.runtime.forms import PartialWrite, is_part, part_shown, read_write, reads_nothing
 
@@ -117,7 +118,7 @@ class Proof:
             nodes[_maker(self._declared[placeholder])] = None
         calls = {(node in self._chain and self._chain[node].engine) or node for node in nodes}
         ordered = (node for node in self._program.graph.nodes if node in calls)
-        names = (str(getattr(node.target, "overloadpacket", node.target)).removeprefix("aten.") for node in ordered)
+        names = (_written_by(node) for node in ordered)
         return tuple(dict.fromkeys(names))
 
     def enter(self, plan: Plan) -> None:
@@ -283,6 +284,12 @@ class Proof:
             self._read(output, aliases)
             if spec.kind is OutputKind.USER_OUTPUT and value not in live:
                 self._copied[position] = {alias.memory for alias in aliases if alias.version is not None}
+
+
+def _written_by(node: Node) -> str:
+    """The name that torch has for a call's operator; "engine" for an engine."""
+    name = str(getattr(node.target, "overloadpacket", node.target)).removeprefix("aten.")
+    return "engine" if node.target is RUN_ENGINE else name
 
 
 def _maker(value: Node) -> Node:

@@ -10,7 +10,7 @@ import torch
 from torch.export.graph_signature import InputKind
 
 from intarsia.core.signature import SHORT_NAMES
-from intarsia.errors import StateError, near_match
+from intarsia.errors import StateError, near_match, with_article
 
 STATE_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ)
 
@@ -42,7 +42,9 @@ class State(MutableMapping[str, Any]):
     """State entries by name: parameters, buffers (those that are not persistent too), constants, script objects.
 
     Reading an entry gives the live tensor. Setting one copies the new value into it: the state then has memory of its
-    own for the entry, and neither the exported program nor another session sees the change.
+    own for the entry, and neither the exported program nor another session sees the change. An entry that was never
+    set and that the program does not write is the exported program's own tensor, which all sessions share: writing into
+    it in place changes it for all of them, and `reset` does not bring it back.
 
     Args:
         program: Where the entries come from. Not modified.
@@ -79,13 +81,17 @@ class State(MutableMapping[str, Any]):
         self._bind()
 
     def __getitem__(self, name: str) -> Any:
-        """The live tensor of an entry.
+        """The live tensor of an entry. To change an entry, set it: what is written into the tensor itself stays there.
 
         Raises:
             KeyError: There is no such entry.
         """
-        if name in self._hidden:
-            raise KeyError(name)
+        if name in self._hidden or name not in self._entries:
+            hint = near_match(name, self) or "What stands inside of an engine is no state of the program."
+            raise KeyError(
+                f"state {name!r}: found no such entry, expected one of the {len(self)} that list(program.state) gives. "
+                f"{hint}"
+            )
         return self._entries[name]
 
     def __setitem__(self, name: str, value: torch.Tensor) -> None:
@@ -150,7 +156,9 @@ class State(MutableMapping[str, Any]):
         if not isinstance(snapshot, Snapshot) or snapshot.program is not self._program:
             raise StateError(
                 "snapshot",
-                found="one of another program" if isinstance(snapshot, Snapshot) else f"a {type(snapshot).__name__}",
+                found="one of another program"
+                if isinstance(snapshot, Snapshot)
+                else with_article(type(snapshot).__name__),
                 expected="one that this program, or a session of it, has taken",
                 fix="Set entries by name (program.state[name] = tensor) to carry state between programs.",
             )
@@ -190,7 +198,7 @@ class State(MutableMapping[str, Any]):
         if not isinstance(entry, torch.Tensor):
             found, expected = "a new value", f"none, for the entry is a {type(entry).__name__}"
         elif not isinstance(value, torch.Tensor):
-            found, expected = f"a {type(value).__name__}", _describe(entry)
+            found, expected = with_article(type(value).__name__), _describe(entry)
         elif (value.dtype, value.shape, value.device) != (entry.dtype, entry.shape, entry.device):
             found, expected = _describe(value), _describe(entry)
         elif _is_expanded(entry):

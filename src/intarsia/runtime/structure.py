@@ -14,7 +14,7 @@ import torch
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from intarsia._torch import TreeSpec, close_container, container_kind, open_container
-from intarsia.errors import ArgumentError
+from intarsia.errors import ArgumentError, with_article
 
 # Each flattens like the plain type, and a caller means the plain type by it.
 _PLAIN_KINDS: dict[Any, Any] = {immutable_dict: dict, immutable_list: list, torch.Size: tuple}
@@ -92,7 +92,7 @@ def flatten(structure: Structure, value: Any, leaves: list[Any]) -> None:
 def _open(branch: Branch, value: Any) -> list[Any]:
     kind = container_kind(value)
     if _PLAIN_KINDS.get(kind, kind) is not branch.kind:
-        raise _misfit(branch, f"a {type(value).__name__}", f"a {_kind_name(branch)}")
+        raise _misfit(branch, with_article(type(value).__name__), with_article(_kind_name(branch)))
     if branch.kind is dict:
         return _read_keys(branch, value)
     children, context = open_container(kind, value)
@@ -144,7 +144,7 @@ def _kind_name(branch: Branch) -> str:
 
 
 def _context_text(branch: Branch, context: Any) -> str:
-    return f"a {getattr(context, '__name__', None) or f'{_kind_name(branch)} of {context!r}'}"
+    return with_article(getattr(context, "__name__", None) or f"{_kind_name(branch)} of {context!r}")
 
 
 def output_builder(spec: TreeSpec) -> Callable[[Sequence[Any]], Any]:

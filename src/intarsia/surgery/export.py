@@ -13,7 +13,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from intarsia._torch import TreeSpec, new_fake_mode, pytree
 from intarsia.core.coverage import find_coverage
-from intarsia.errors import HybridError
+from intarsia.errors import HybridError, with_article
 from intarsia.surgery.aliasing import check_engine_writes
 from intarsia.surgery.assemble import Parts, assemble, remove_dead
 from intarsia.surgery.collection import collection_paused
@@ -65,7 +65,7 @@ def export(
     if not isinstance(hybrid, GraphModule):
         raise HybridError(
             "argument 'hybrid'",
-            found=f"a {type(hybrid).__qualname__}",
+            found=with_article(type(hybrid).__qualname__),
             expected="a torch.fx.GraphModule",
             fix="Compile the model first (intarsia.compile), or trace it to a GraphModule.",
         )

@@ -12,7 +12,8 @@ from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.fx import Node
 
 from intarsia._torch import TreeSpec, pytree
-from intarsia.errors import ConventionError
+from intarsia.core.paths import input_paths
+from intarsia.errors import ConventionError, with_article
 from intarsia.verification.sizes import Point, evaluate
 from intarsia.verification.symbols import user_inputs
 from intarsia.verification.uses import Use, find_use, integer_inputs
@@ -71,6 +72,7 @@ class Drawing:
     def __init__(self, program: ExportedProgram, example: Call | None = None) -> None:
         self._program = program
         self._inputs = user_inputs(program)
+        self._paths = dict(zip(self._inputs, input_paths(program), strict=True))
         self._constants = {
             spec.arg.name: spec.arg.value
             for spec in program.graph_signature.input_specs
@@ -80,7 +82,8 @@ class Drawing:
         spans = _spans(program, example, [node for node, use in found.items() if use is None])
         self._uses = {node: use or spans[node] for node, use in found.items()}
         self.findings = tuple(
-            f"the integers of input '{node.name}' were drawn from {use.lowest} to {use.highest}, as in the example"
+            f"the integers of input {self._paths[node]!r} were drawn from {use.lowest} to {use.highest}, "
+            "as in the example"
             for node, use in spans.items()
         )
 
@@ -99,8 +102,8 @@ class Drawing:
             return evaluate(value, point)
         if not isinstance(value, torch.Tensor):
             raise UndrawableInput(
-                f"input '{node.name}'",
-                found=f"a {type(value).__name__}",
+                f"input {self._paths[node]!r}",
+                found=with_article(type(value).__name__),
                 expected="a tensor or a number, which can be drawn",
                 fix="Pass inputs=[(args, kwargs), ...], calls to make.",
             )
@@ -118,7 +121,8 @@ class Drawing:
             sizes = enumerate(value.shape) if isinstance(value, torch.Tensor) else [(None, value)]
             for position, size in sizes:
                 if isinstance(size, torch.SymInt):
-                    name = node.name if position is None else f"{node.name}.shape[{position}]"
+                    path = self._paths[node]
+                    name = path if position is None else f"{path}.shape[{position}]"
                     seen.setdefault(size.node.expr, f"{name} = {evaluate(size, point)}")
         return ", ".join(seen.values())
 
@@ -128,8 +132,9 @@ def _spans(program: ExportedProgram, example: Call | None, untold: Sequence[Node
     if not untold:
         return {}
     leaves = [] if example is None else _example_leaves(program, example)
-    values = dict(zip(user_inputs(program), leaves, strict=False))
-    return {node: _span(node, values.get(node)) for node in untold}
+    inputs = user_inputs(program)
+    values, paths = dict(zip(inputs, leaves, strict=False)), dict(zip(inputs, input_paths(program), strict=True))
+    return {node: _span(paths[node], values.get(node)) for node in untold}
 
 
 def _example_leaves(program: ExportedProgram, example: Call) -> list[Any]:
@@ -158,11 +163,11 @@ class _Star:
         return "*"
 
 
-def _span(node: Node, value: Any) -> Span:
+def _span(path: str, value: Any) -> Span:
     if isinstance(value, torch.Tensor) and value.numel():
         return Span(int(value.min()), int(value.max()))
     raise UndrawableInput(
-        f"input '{node.name}'",
+        f"input {path!r}",
         found="integers whose use the graph does not tell",
         expected="integers that the graph uses as an index or as a mask",
         fix=_FIX,

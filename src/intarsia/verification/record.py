@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from intarsia.errors import ArgumentError, ConventionError
+from intarsia.errors import ArgumentError, ConventionError, PositionError
 from intarsia.verification.bits import difference
 from intarsia.verification.drawing import Call
 from intarsia.verification.leaves import LeafErrors
@@ -24,10 +24,12 @@ class Model:
     Attributes:
         side: Is called.
         tensors: Its own tensors that have the names of watched state, by name.
+        misfit: How the names of its arguments differ from the program's inputs, or no text.
     """
 
     side: Side
     tensors: dict[str, torch.Tensor]
+    misfit: str
 
 
 class Record:
@@ -42,7 +44,7 @@ class Record:
 
     Attributes:
         leaves: Errors against the model.
-        calls: How many calls were made.
+        calls: How many calls were compared.
         retrace_fault: How the retraced program differs from the eager graph, or no text.
     """
 
@@ -58,9 +60,12 @@ class Record:
         self.leaves = LeafErrors()
         self.calls = 0
         self.retrace_fault = ""
+        self._stop = ""
 
     def make(self, calls: Sequence[Call], progress: Callable[[str], None]) -> None:
         """Make calls one after the other, until one raises.
+
+        A call for which the state has no more room, in the program as in the graph, ends the comparison: no fault.
 
         Args:
             calls: Calls to make.
@@ -75,9 +80,13 @@ class Record:
             self.calls += 1
             progress(f"call {self.calls}{_at(made)}")
             found = call(self._subject, made, self._watched, seed)
+            expected = call(self._eager, made, self._watched, seed)
+            if self._runs_out(found, expected):
+                self.calls -= 1
+                self._stop = f"not compared after call {self.calls}: program and graph both raise ({found.fault})"
+                return
             if isinstance(found.error, ArgumentError) and not made.drawn:
                 raise found.error
-            expected = call(self._eager, made, self._watched, seed)
             if expected.fault:
                 self._note("calls", made, f"the graph itself raises {expected.fault}. {_ADVICE}")
                 return
@@ -95,7 +104,18 @@ class Record:
         return tuple(Check(name, not text, text) for name, text in texts)
 
     def findings(self) -> list[str]:
-        """What of the state differed between program and model before the first call."""
+        """Why the calls ended early, and what of the state differed between program and model before the first one."""
+        return [*([self._stop] if self._stop else []), *self._other_state()]
+
+    def _runs_out(self, found: Outcome, expected: Outcome) -> bool:
+        """Whether a later call finds no room in the state, in the program as in the graph."""
+        both = found.error is not None and isinstance(expected.error, IndexError | RuntimeError)
+        is_position = isinstance(found.error, PositionError) or (
+            isinstance(found.error, IndexError) and isinstance(expected.error, IndexError)
+        )
+        return self.calls > 1 and bool(self._watched.tensors) and both and is_position
+
+    def _other_state(self) -> list[str]:
         tensors = self._model.tensors if self._model else {}
         names = [name for name, tensor in tensors.items() if difference(self._watched.tensors[name], tensor)]
         if not names:
@@ -121,6 +141,7 @@ class Record:
                 "the reference",
                 found=f"a model that raises {expected.fault}",
                 expected="a model that takes the program's inputs",
+                consequence=self._model.misfit,
                 fix="Pass the model that the program was made of, or inputs that suit both.",
             )
         one, other = ({f"state '{name}'": outcome.state[name] for name in tensors} for outcome in (found, expected))

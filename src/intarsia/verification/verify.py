@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -11,7 +12,8 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
 from intarsia._torch import pytree
-from intarsia.errors import ConventionError, IntarsiaError
+from intarsia.core.paths import input_paths
+from intarsia.errors import ConventionError, IntarsiaError, with_article
 from intarsia.verification.double import Double
 from intarsia.verification.drawing import Call, Drawing
 from intarsia.verification.graphs import state_key
@@ -79,7 +81,8 @@ def verify(
     steps.begin("retracing")
     retraced, fault = _retrace(eager, calls, stages)
     record = _compare_calls(program, eager, retraced, reference, stages)
-    record.make([made for made in calls for _ in range(CALLS)], steps.begin)
+    sequence = [made for made in calls for _ in range(CALLS)]
+    record.make(sequence, steps.begin)
     findings += record.findings()
     steps.begin("comparing graphs")
     fault = fault or record.retrace_fault
@@ -94,7 +97,7 @@ def verify(
         parity=(*record.checks(), *parity),
         findings=tuple(findings),
         calls=record.calls,
-        sizes=tuple(dict.fromkeys(made.place for made in calls if made.place)),
+        sizes=tuple(dict.fromkeys(made.place for made in sequence[: record.calls] if made.place)),
     )
 
 
@@ -146,7 +149,7 @@ def _prepare(
     if not isinstance(subject, ExportedProgram):
         raise ConventionError(
             "the subject of verify",
-            found=f"a {type(subject).__qualname__}",
+            found=with_article(type(subject).__qualname__),
             expected="a hybrid (torch.fx.GraphModule), an exported program, a Program, or the path of a file",
             fix="Compile or export the model first, and pass the model itself as reference=.",
         )
@@ -202,11 +205,23 @@ def _compare_calls(
     written = Watched.of(program, programs).tensors
     double = Double(eager, {state_key(tensor) for tensor in written.values()})
     watched = Watched.of(program, [*programs, double])
-    model = None if reference is None else _model(reference, written, watched)
+    model = None if reference is None else _model(reference, program, written, watched)
     return Record(subject, double, other, model, watched)
 
 
-def _model(reference: torch.nn.Module, written: Mapping[str, torch.Tensor], watched: Watched) -> Model:
+def _model(
+    reference: torch.nn.Module, program: ExportedProgram, written: Mapping[str, torch.Tensor], watched: Watched
+) -> Model:
     named = {**dict(reference.named_parameters()), **dict(reference.named_buffers())}
     own = {state_key(named[name]) for name in written if name in named}
-    return Model(Double(reference, own), {name: named[name] for name in watched.tensors if name in named})
+    tensors = {name: named[name] for name in watched.tensors if name in named}
+    return Model(Double(reference, own), tensors, _misfit(reference, program))
+
+
+def _misfit(reference: torch.nn.Module, program: ExportedProgram) -> str:
+    """A sentence that tells how a model's arguments differ in name from a program's inputs, or no text."""
+    takes, inputs = list(inspect.signature(reference.forward).parameters), input_paths(program)
+    arguments = list(dict.fromkeys(path.partition("[")[0].partition(".")[0] for path in inputs))
+    if takes[: len(arguments)] == arguments:
+        return ""
+    return f"Its forward takes {', '.join(takes) or 'nothing'}; the program takes {', '.join(inputs) or 'nothing'}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -16,15 +17,17 @@ from intarsia.core.dim import Size
 from intarsia.engines.openvino.attention import clear_rows_without_keys
 from intarsia.engines.openvino.engine import compile_model
 from intarsia.engines.openvino.library import DEVICE, complete_options, element_types, find_core, import_openvino
+from intarsia.engines.openvino.positions import POSITIONS, find_input_positions
 from intarsia.engines.openvino.source import pack_model
 from intarsia.engines.openvino.table import is_listed
-from intarsia.errors import EngineBuildFailed
+from intarsia.errors import EngineBuildFailed, shorten
 
 
 def build_engine(program: torch.export.ExportedProgram, options: Mapping[str, Any]) -> BuiltEngine:
     """Convert and compile a program; see `OpenVINOBackend.build`."""
     openvino = import_openvino()
     properties = complete_options(options)
+    positions = [asdict(found) for found in find_input_positions(program)]
     model = _convert(program)
     source = pack_model(model)
     compiled = compile_model(model, properties)
@@ -33,7 +36,7 @@ def build_engine(program: torch.export.ExportedProgram, options: Mapping[str, An
         source=source,
         backend_version=openvino.get_version(),
         target=f"{DEVICE}: {find_core().get_property(DEVICE, 'FULL_DEVICE_NAME')}",
-        options=dict(options),
+        options={**options, **({POSITIONS: positions} if positions else {})},
     )
 
 
@@ -189,4 +192,4 @@ def _first_lines(error: Exception) -> str:
     """What went wrong, without OpenVINO's source positions and its advice to report the fault."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith(("Check ", "Exception from ", "Converting input model"))]
-    return " ".join(told[:3] or lines[:3])[:400]
+    return shorten(" ".join(told[:3] or lines[:3]), 400)

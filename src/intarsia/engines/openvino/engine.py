@@ -17,8 +17,9 @@ from intarsia.engines.openvino.library import (
     find_core,
     import_openvino,
 )
+from intarsia.engines.openvino.positions import POSITIONS, InputPositions
 from intarsia.engines.openvino.source import unpack_model
-from intarsia.errors import ArgumentError, EngineBuildFailed, EngineError, EngineRefused
+from intarsia.errors import ArgumentError, EngineBuildFailed, EngineError, EngineRefused, shorten
 
 
 class OpenVINOEngine:
@@ -26,9 +27,14 @@ class OpenVINOEngine:
 
     Each call has an inference request of its own, taken from those that are idle. Inputs are read where they lie;
     outputs are copied out of the request's memory.
+
+    Args:
+        compiled: OpenVINO's compiled model.
+        positions: Inputs that OpenVINO takes positions from, which it does not check.
     """
 
-    def __init__(self, compiled: Any) -> None:
+    def __init__(self, compiled: Any, positions: Sequence[InputPositions] = ()) -> None:
+        self._positions = positions
         dtypes = {element: dtype for dtype, element in element_types().items()}
         self._compiled = compiled
         self._tensor = import_openvino().Tensor
@@ -41,8 +47,11 @@ class OpenVINOEngine:
 
         Raises:
             ArgumentError: An input is not in the CPU's memory.
+            PositionError: An input holds a position outside of what it is a position in.
             EngineError: OpenVINO fails.
         """
+        for positions in self._positions:
+            positions.check(inputs[positions.input])
         # OpenVINO keeps no reference to memory that it is handed: these lists do until the call has ended.
         held = [_readable(i, tensor) for i, tensor in enumerate(inputs)]
         try:
@@ -58,7 +67,8 @@ class OpenVINOEngine:
                 "OpenVINO engine",
                 found=f"a failed call ({_told(error)})",
                 expected="a result",
-                fix="Call it with the shapes that it was built for.",
+                fix="Call it with the shapes that it was built for; if it was, keep the operator in torch with "
+                "torch_executed_ops.",
             ) from error
         results = [_copy(request.get_output_tensor(i), dtype) for i, dtype in enumerate(self._output_dtypes)]
         self._idle.append(request)
@@ -75,9 +85,9 @@ class OpenVINOEngine:
 
 def load_engine(payload: memoryview, options: Mapping[str, Any]) -> OpenVINOEngine:
     """The engine of a blob; see `OpenVINOBackend.load`."""
-    properties = complete_options(options)
+    properties, positions = _read_options(options)
     try:
-        return OpenVINOEngine(find_core().import_model(copy_bytes(payload), DEVICE, properties))
+        return OpenVINOEngine(find_core().import_model(copy_bytes(payload), DEVICE, properties), positions)
     except RuntimeError as error:
         raise EngineRefused(
             "OpenVINO blob",
@@ -89,7 +99,7 @@ def load_engine(payload: memoryview, options: Mapping[str, Any]) -> OpenVINOEngi
 
 def rebuild_engine(source: memoryview, options: Mapping[str, Any]) -> OpenVINOEngine:
     """The engine of portable IR; see `OpenVINOBackend.rebuild`."""
-    properties = complete_options(options)
+    properties, positions = _read_options(options)
     try:
         model = unpack_model(source)
     except RuntimeError as error:
@@ -99,7 +109,13 @@ def rebuild_engine(source: memoryview, options: Mapping[str, Any]) -> OpenVINOEn
             expected="IR of this version or an earlier one",
             fix="Compile the model again with this version.",
         ) from error
-    return OpenVINOEngine(compile_model(model, properties))
+    return OpenVINOEngine(compile_model(model, properties), positions)
+
+
+def _read_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[InputPositions]]:
+    """The properties to compile with, and the positions to check, of what `build_engine` stored."""
+    properties = {name: value for name, value in options.items() if name != POSITIONS}
+    return complete_options(properties), [InputPositions(**fields) for fields in options.get(POSITIONS, ())]
 
 
 def compile_model(model: Any, properties: Mapping[str, Any]) -> Any:
@@ -173,4 +189,5 @@ def _copy(tensor: Any, dtype: torch.dtype) -> torch.Tensor:
 def _told(error: RuntimeError) -> str:
     """OpenVINO's message without its source positions."""
     lines = [line.strip() for line in str(error).splitlines()]
-    return " ".join(line for line in lines if line and not re.match(r"(Exception from|Check) .*:\d+", line))[:400]
+    told = " ".join(line for line in lines if line and not re.match(r"(Exception from|Check) .*:\d+", line))
+    return shorten(told, 400)

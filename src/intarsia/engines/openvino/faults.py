@@ -16,7 +16,7 @@ Check = Callable[[torch.fx.Node], bool]
 def known_fault(name: str, node: torch.fx.Node) -> str | None:
     """What OpenVINO gets wrong in a call of the operator `name`, or None when nothing is known to be."""
     if _has_empty_list(node):
-        return "OpenVINO dies of an empty list"
+        return "has an empty list among its arguments, of which OpenVINO crashes"
     check, reason = FAULTS.get(name, (None, ""))
     return reason if check is not None and check(node) else None
 

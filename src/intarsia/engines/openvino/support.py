@@ -12,6 +12,7 @@ from intarsia._torch import OpOverload, schema_of
 from intarsia.core.signature import SHORT_NAMES
 from intarsia.engines.openvino.faults import known_fault
 from intarsia.engines.openvino.library import element_types
+from intarsia.engines.openvino.positions import reason_against_positions
 from intarsia.engines.openvino.table import (
     CASTS,
     COMPARISONS,
@@ -40,17 +41,30 @@ def reason_against(node: torch.fx.Node) -> str | None:
         return None if node.target in SIZE_ARITHMETIC else "OpenVINO does not compute a size so"
     if not isinstance(node.target, OpOverload):
         return "is no ATen operator"
-    return _against_values(node) or _against_operator(node, node.target) or _against_integers(node)
+    return (
+        _against_values(node)
+        or _against_operator(node, node.target)
+        or _against_integers(node)
+        or reason_against_positions(node, lambda source: reason_against(source) is not None)
+    )
 
 
 def _against_operator(node: torch.fx.Node, target: OpOverload) -> str | None:
-    if torch.Tag.nondeterministic_seeded in target.tags and operator_name(node) not in DROPOUTS:
+    if _draws(node, target):
         return "draws random numbers"
     if schema_of(target).written:
         return "writes its arguments"
     if not is_taken(node):
         return "is not known to OpenVINO"
     return known_fault(operator_name(node), node)
+
+
+def _draws(node: torch.fx.Node, target: OpOverload) -> bool:
+    """Whether a call draws random numbers. An operator with a dropout draws none where it drops nothing."""
+    if torch.Tag.nondeterministic_seeded not in target.tags or operator_name(node) in DROPOUTS:
+        return False
+    given: dict[str, object] = {**dict(zip(schema_of(target).argument_names, node.args, strict=False)), **node.kwargs}
+    return given.get("train") is not False and given.get("dropout") != 0
 
 
 def _against_values(node: torch.fx.Node) -> str | None:

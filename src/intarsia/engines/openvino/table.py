@@ -145,7 +145,7 @@ POSITIONS = frozenset(
 # Operators with an optional dropout; a call that drops nothing draws no random numbers.
 DROPOUTS = frozenset({"scaled_dot_product_attention.default"})
 
-# Arguments that hold positions: values that need 64 bits are out of range anyway.
+# Arguments that hold positions, which positions.py sees to.
 INDEX_ARGUMENTS: Mapping[str, int] = {
     "_unsafe_index.Tensor": 1,
     "embedding.default": 1,
@@ -157,6 +157,9 @@ INDEX_ARGUMENTS: Mapping[str, int] = {
     "scatter.src": 2,
     "scatter.value": 2,
 }
+
+# Of those operators, the ones that write: OpenVINO would write outside of its memory.
+POSITION_WRITES = frozenset({"index_copy.default", "index_put.default", "scatter.src", "scatter.value"})
 
 MASK_ARGUMENTS: Mapping[str, int] = {
     "masked_fill.Scalar": 1,
