@@ -29,7 +29,7 @@ def read(path: Path) -> dict[str, Member]:
 
 
 def test_members_are_found_where_they_lie(tmp_path: Path) -> None:
-    path = pack(tmp_path / "a.pt2", [("root/a", b"one"), ("root/b/c", b"three")])
+    path = pack(tmp_path / "a.pt2", [("base/a", b"one"), ("base/b/c", b"three")])
     data = path.read_bytes()
     directory = read(path)
     assert list(directory) == ["a", "b/c"]
@@ -39,12 +39,12 @@ def test_members_are_found_where_they_lie(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "/root/a", "../a", "root/../a", "root/a/..", "root/./a", "root//a", "a", "root/a/", "root\\a", "root/a\\b",
-        "C:/a", "root/C:a", "other/a",
+        "/base/a", "../a", "base/../a", "base/a/..", "base/./a", "base//a", "a", "base/a/", "base\\a", "base/a\\b",
+        "C:/a", "base/C:a", "other/a",
     ],
 )  # fmt: skip
 def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path, name: str) -> None:
-    path = pack(tmp_path / "a.pt2", [("root/first", b"1"), (name, b"2")])
+    path = pack(tmp_path / "a.pt2", [("base/first", b"1"), (name, b"2")])
     with pytest.raises(FormatError, match="which does not stay in one folder") as raised:
         read(path)
     assert raised.value.expected == EXPECTED
@@ -52,22 +52,22 @@ def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path, name: str) -> 
 
 
 def test_a_name_cut_at_a_zero_is_refused(tmp_path: Path) -> None:
-    path = pack(tmp_path / "a.pt2", [("root/a", b"1"), ("root/bXc", b"2")])
-    path.write_bytes(path.read_bytes().replace(b"root/bXc", b"root/b\0c"))
+    path = pack(tmp_path / "a.pt2", [("base/a", b"1"), ("base/bXc", b"2")])
+    path.write_bytes(path.read_bytes().replace(b"base/bXc", b"base/b\0c"))
     with pytest.raises(FormatError, match="which does not stay in one folder"):
         read(path)
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_a_member_that_stands_twice_is_refused(tmp_path: Path) -> None:
-    path = pack(tmp_path / "a.pt2", [("root/a", b"1"), ("root/a", b"2")])
+    path = pack(tmp_path / "a.pt2", [("base/a", b"1"), ("base/a", b"2")])
     with pytest.raises(FormatError, match="lists 'a' twice"):
         read(path)
 
 
 def test_a_compressed_member_is_refused(tmp_path: Path) -> None:
-    path = pack(tmp_path / "a.pt2", [("root/a", bytes(1000))], zipfile.ZIP_DEFLATED)
-    with pytest.raises(FormatError, match="'root/a' compressed"):
+    path = pack(tmp_path / "a.pt2", [("base/a", bytes(1000))], zipfile.ZIP_DEFLATED)
+    with pytest.raises(FormatError, match="'base/a' compressed"):
         read(path)
 
 
@@ -86,7 +86,7 @@ def edit(position: str, value: bytes, after: bytes) -> Callable[[bytes], bytes]:
 
 CENTRAL, LOCAL = b"PK\x01\x02", b"PK\x03\x04"
 EDITS = {
-    "encrypted": (edit("flags", b"\x01\x00", CENTRAL), "'root/b' encrypted"),
+    "encrypted": (edit("flags", b"\x01\x00", CENTRAL), "'base/b' encrypted"),
     "two sizes": (edit("compressed size", struct.pack("<I", 3), CENTRAL), "with two sizes, 3 and 4"),
     "overlap": (
         lambda data: data[: (at := data.index(CENTRAL) + 20)] + struct.pack("<II", 40, 40) + data[at + 8 :],
@@ -96,16 +96,16 @@ EDITS = {
         edit("compressed size", struct.pack("<II", 30, 30), CENTRAL),
         "'b' over bytes of something else",
     ),
-    "the same header twice": (edit("header", struct.pack("<I", 0), CENTRAL), "another header before 'root/b'"),
-    "another name": (edit("name", b"root/c", LOCAL), "another header before 'root/b'"),
-    "another method": (edit("method", b"\x08\x00", LOCAL), "another header before 'root/b'"),
-    "encrypted in secret": (edit("flags", b"\x01\x00", LOCAL), "another header before 'root/b'"),
+    "the same header twice": (edit("header", struct.pack("<I", 0), CENTRAL), "another header before 'base/b'"),
+    "another name": (edit("name", b"base/c", LOCAL), "another header before 'base/b'"),
+    "another method": (edit("method", b"\x08\x00", LOCAL), "another header before 'base/b'"),
+    "encrypted in secret": (edit("flags", b"\x01\x00", LOCAL), "another header before 'base/b'"),
 }
 
 
 @pytest.mark.parametrize("case", EDITS)
 def test_a_directory_that_lies_is_refused(tmp_path: Path, case: str) -> None:
-    path = pack(tmp_path / "a.pt2", [("root/a", b"1111"), ("root/b", b"2222")])
+    path = pack(tmp_path / "a.pt2", [("base/a", b"1111"), ("base/b", b"2222")])
     change, message = EDITS[case]
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(FormatError, match=message):

@@ -83,6 +83,12 @@ def test_views_that_do_not_meet_have_a_member_each() -> None:
     assert torch.equal(read(made, payloads["back"]), base[990:])
 
 
+def test_views_that_only_touch_have_a_member_each() -> None:
+    base = torch.arange(4.0)
+    made, _ = plan(Reading(front=base[:2], back=base[2:]))
+    assert sizes(made) == [8, 8]
+
+
 def test_views_that_meet_through_a_third_share_a_member() -> None:
     base = torch.arange(10.0)
     made, payloads = plan(Reading(front=base[1:3], back=base[4:8], middle=base[2:5]))
@@ -106,6 +112,23 @@ def test_equal_bytes_are_one_member_only_where_nobody_may_write_them(
     made, payloads = plan(model(lambda: torch.zeros(40)))
     assert len(made.members) == members
     assert payloads["a"].memory != payloads["b"].memory
+
+
+def test_views_that_meet_only_inside_a_wider_one_share_its_member() -> None:
+    base = torch.arange(10.0)
+    made, _ = plan(Reading(wide=base, near=base[1:2], far=base[5:6]))
+    assert sizes(made) == [40]
+
+
+def test_a_buffer_that_requires_grad_has_a_member_of_its_own() -> None:
+    made, _ = plan(Reading(a=torch.zeros(40), b=torch.zeros(40).requires_grad_()))
+    assert len(made.members) == 2
+
+
+def test_a_declared_write_is_a_write() -> None:
+    exported = program(Writing(a=torch.zeros(40), b=torch.zeros(40))).run_decompositions({})
+    assert exported.graph_signature.buffers_to_mutate
+    assert len(plan_storages({"model": exported}).members) == 2
 
 
 def test_bytes_that_differ_in_the_middle_are_two_members() -> None:
