@@ -51,6 +51,12 @@ def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path, name: str) -> 
     assert repr(name) in str(raised.value)
 
 
+@pytest.mark.parametrize("name", ["ba\\se/a", "C:/a", "../a", "/a"])
+def test_a_folder_that_is_not_beside_the_file_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(FormatError, match="which does not stay in one folder"):
+        read(pack(tmp_path / "a.pt2", [(name, b"1")]))
+
+
 def test_a_name_cut_at_a_zero_is_refused(tmp_path: Path) -> None:
     path = pack(tmp_path / "a.pt2", [("base/a", b"1"), ("base/bXc", b"2")])
     path.write_bytes(path.read_bytes().replace(b"base/bXc", b"base/b\0c"))

@@ -72,13 +72,18 @@ def test_one_memory_is_one_storage_also_from_two_members(path: Path) -> None:
 
 
 def test_equal_payloads_are_one_object(path: Path) -> None:
-    entry = payload("w", 0)._replace(is_parameter=True, requires_grad=True)
+    entry = payload("w", 0)._replace(is_parameter=True)
     found = tensors(path, {"a": ("weights", entry), "b": ("weights", entry), "c": ("weights", payload("w", 0))})
     assert found["a"] is found["b"]
     assert isinstance(found["a"], torch.nn.Parameter)
-    assert found["a"].requires_grad
+    assert not found["a"].requires_grad
     assert not isinstance(found["c"], torch.nn.Parameter)
     assert found["c"].data_ptr() == found["a"].data_ptr()
+
+
+def test_a_parameter_keeps_that_it_requires_grad(path: Path) -> None:
+    entry = payload("w", 0)._replace(is_parameter=True, requires_grad=True)
+    assert tensors(path, {"a": ("weights", entry)})["a"].requires_grad
 
 
 def test_a_buffer_keeps_that_it_requires_grad(path: Path) -> None:

@@ -100,11 +100,12 @@ def test_views_that_meet_through_a_third_share_a_member() -> None:
     ("model", "members"),
     [
         (lambda value: Reading(a=torch.nn.Parameter(value()), b=torch.nn.Parameter(value())), 2),
+        (lambda value: Reading(**{name: torch.nn.Parameter(value(), requires_grad=False) for name in "ab"}), 2),
         (lambda value: Writing(a=value(), b=value()), 2),
         (lambda value: Reading(a=torch.nn.Parameter(value()), b=value()), 2),
         (lambda value: Reading(a=value(), b=value()), 1),
     ],
-    ids=["parameters", "written", "parameter and buffer", "read alone"],
+    ids=["parameters", "frozen parameters", "written", "parameter and buffer", "read alone"],
 )
 def test_equal_bytes_are_one_member_only_where_nobody_may_write_them(
     model: Callable[[Callable[[], torch.Tensor]], torch.nn.Module], members: int
@@ -202,6 +203,12 @@ def test_payloads_stand_in_the_order_of_the_state() -> None:
     exported = program(Reading(b=base[3:], other=torch.ones(2), a=base))
     payloads = plan_storages({"model": exported}).payloads["model"]["weights"]
     assert list(payloads) == list(exported.state_dict)
+
+
+@pytest.mark.parametrize("size", [1, (8 << 20) + 1])
+def test_the_last_byte_is_written_too(size: int) -> None:
+    made, _ = plan(Reading(a=torch.ones(size, dtype=torch.uint8)))
+    assert sum(len(chunk) for chunk in made.members[0].chunks()) == size
 
 
 def test_no_byte_is_copied() -> None:

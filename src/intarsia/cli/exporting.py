@@ -57,7 +57,7 @@ def _find_hybrid(source: str) -> HybridTarget:
 
     with activity(f"loading {source}"):
         # The program's own graph with its state: a hybrid without partitions.
-        return HybridTarget(api.load(path).exported_program.module(check_guards=False), None, None, None)
+        return HybridTarget(api.load_program(path).exported_program.module(check_guards=False), None, None, None)
 
 
 def _print_summary(ledger: Ledger, output: Path, *, as_json: bool) -> None:

@@ -43,7 +43,7 @@ def load_program(file: Path) -> Program:
     from intarsia import api
 
     with activity(f"loading {file}"):
-        return api.load(file)
+        return api.load_program(file)
 
 
 def read_call(program: Program, path: Path) -> Call:

@@ -30,7 +30,7 @@ def inspect_file(
     from intarsia.report.program import describe_program
 
     with activity(f"loading {file}"):
-        program = api.load(file)
+        program = api.load_program(file)
     manifest = program.manifest
     versions = {}
     if isinstance(manifest, Manifest):

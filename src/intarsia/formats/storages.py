@@ -152,10 +152,9 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
 
 def _sharing(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
     """Groups of entries that share memory, directly or through others. One without elements shares nothing."""
-    storages: defaultdict[tuple[object, ...], list[Entry]] = defaultdict(list)
-    for position, entry in enumerate(entries):
-        address = entry.tensor.untyped_storage().data_ptr() if entry.tensor.numel() else None
-        storages[entry.tensor.device, address, None if address else position].append(entry)
+    storages: defaultdict[tuple[torch.device, int], list[Entry]] = defaultdict(list)
+    for entry in entries:
+        storages[entry.tensor.device, entry.tensor.untyped_storage().data_ptr()].append(entry)
     for storage in storages.values():
         group: list[Entry] = []
         reached = 0
