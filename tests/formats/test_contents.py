@@ -33,6 +33,12 @@ def test_versions_stand_once(contents: Contents) -> None:
     assert fields["methods"]["prefill"].keys() == {"program", "engines", "writes", "ledger", "coverage"}
 
 
+def test_contents_without_a_method_are_an_error(contents: Contents) -> None:
+    text = json.dumps({**json.loads(contents.to_text()), "methods": {}})
+    with pytest.raises(FormatError, match=r"file: found a manifest that cannot be read \(it has no method\)"):
+        Contents.from_text(text, "file")
+
+
 @pytest.mark.parametrize("key", ["methods", "members", "torch_version"])
 def test_a_part_that_is_missing_is_an_error(contents: Contents, key: str) -> None:
     fields = json.loads(contents.to_text())

@@ -63,12 +63,9 @@ class Contents(NamedTuple):
             methods = {str(name): _from_fields({**shared, **method}) for name, method in fields["methods"].items()}
             members = {str(name): MemberEntry(**entry) for name, entry in fields["members"].items()}
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise FormatError(
-                subject,
-                found=f"a manifest that cannot be read ({type(error).__name__}: {error})",
-                expected=f"a manifest of format version {FORMAT_VERSION}",
-                fix="Save the program again.",
-            ) from error
+            raise _unreadable(subject, f"{type(error).__name__}: {error}") from error
+        if not methods:
+            raise _unreadable(subject, "it has no method")
         return cls(methods, members)
 
 
@@ -94,6 +91,15 @@ def _from_fields(fields: dict[str, Any]) -> Method:
                 "ledger": None if ledger is None else Ledger.from_json(ledger),
             }
         ),
+    )
+
+
+def _unreadable(subject: str, reason: str) -> FormatError:
+    return FormatError(
+        subject,
+        found=f"a manifest that cannot be read ({reason})",
+        expected=f"a manifest of format version {FORMAT_VERSION}",
+        fix="Save the program again.",
     )
 
 
