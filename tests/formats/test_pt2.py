@@ -418,6 +418,10 @@ UNSTORABLE = {
     "subclass": (lambda: torch.ones(3).as_subclass(Wrapped), "found a tensor subclass Wrapped"),
     "sparse": (lambda: torch.eye(3).to_sparse(), "found a tensor of layout torch.sparse_coo"),
     "meta": (lambda: torch.ones(3, device="meta"), "found a tensor without memory"),
+    "dtype": (
+        lambda: torch.empty(3, dtype=torch.float4_e2m1fn_x2),
+        r"found a tensor of torch\.float4_e2m1fn_x2",
+    ),
     "conjugate": (lambda: torch.ones(3, dtype=torch.complex64).conj(), "found a lazily conjugated or negated tensor"),
     "object": (object, "found an object of type object"),
 }

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch.export import ExportedProgram, export
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from intarsia.core.backend import BuiltEngine
 from intarsia.core.container import pack_engine
@@ -105,6 +106,8 @@ def test_state_is_brought_back_for_all(loaded: Methods) -> None:
     loaded.restore(snapshot)
     assert torch.equal(loaded.total(), before)
     loaded.total.restore(snapshot)
+    loaded.restore(loaded.total.snapshot())
+    assert torch.equal(loaded.total(), before)
     loaded.decode.reset()
     assert torch.equal(loaded.total(), torch.ones(2))
     loaded.prefill(*call(3))
@@ -130,6 +133,7 @@ def test_a_session_of_one_method_is_its_own(loaded: Methods) -> None:
     alone.state["weight"] = torch.zeros(2)
     assert not alone(*call(1, 3)).any()
     assert torch.equal(loaded.total(), torch.ones(2))
+    assert torch.equal(loaded.shifted.session()(), torch.full((2,), 5.0))
 
 
 def test_one_call_of_all_methods_runs_at_a_time(loaded: Methods) -> None:
@@ -250,6 +254,59 @@ def test_ties_across_methods_hold() -> None:
     assert loaded.total().tolist() == [3, 3]
 
 
+class Whole(torch.nn.Module):
+    def __init__(self, views: Views) -> None:
+        super().__init__()
+        self.register_buffer("whole", views.whole)
+
+    def forward(self) -> torch.Tensor:
+        return self.whole * 1
+
+
+def test_a_method_need_not_know_all_ties_of_one_memory() -> None:
+    model = Views(tied=True)
+    loaded = methods({"read": export(Whole(model), ()), "write": export(model, (torch.ones(2),))})
+    loaded.write(torch.ones(2))
+    assert loaded.read().tolist() == [0, 1, 1, 0]
+
+
+class Read(TorchDispatchMode):
+    """The operators that were called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operators.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_what_is_shared_already_is_not_read_to_compare_it() -> None:
+    given = programs(Cache())
+    with Read() as read:
+        check_methods(given)
+    assert not any("eq" in operator for operator in read.operators)
+
+
+class Plain(torch.nn.Module):
+    """Writes a tensor that is no buffer: a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = torch.zeros(2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total.add_(x)
+        return self.total * 1
+
+
+def test_a_constant_that_is_written_is_state() -> None:
+    loaded = methods({name: export(Plain(), (torch.ones(size),)) for name, size in {"a": 2, "b": 1}.items()})
+    loaded.a(torch.ones(2))
+    assert loaded.b(torch.ones(1)).tolist() == [2, 2]
+
+
 def engine(payload: bytes) -> torch.Tensor:
     built = BuiltEngine(payload, None, "1.0", "anything", {})
     data = pack_engine(built, name="standin_0", backend="standin", signature="(f32[2]) -> (f32[2])")
@@ -257,16 +314,20 @@ def engine(payload: bytes) -> torch.Tensor:
 
 
 class Hybrid(torch.nn.Module):
-    def __init__(self, payload: bytes) -> None:
+    def __init__(self, payload: bytes, as_buffer: bool) -> None:
         super().__init__()
-        self.standin_0 = engine(payload)
+        if as_buffer:
+            self.register_buffer("standin_0", engine(payload))
+        else:
+            self.standin_0 = engine(payload)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.ops.intarsia.run_engine.default([x], self.standin_0, "(f32[2]) -> (f32[2])")[0]
 
 
-def test_engines_of_one_name_stay_each_method_s_own() -> None:
-    given = {name: export(Hybrid(name.encode()), (torch.ones(2),)) for name in ("first", "second")}
+@pytest.mark.parametrize("as_buffer", [False, True])
+def test_engines_of_one_name_stay_each_method_s_own(as_buffer: bool) -> None:
+    given = {name: export(Hybrid(name.encode(), as_buffer), (torch.ones(2),)) for name in ("first", "second")}
     loaded = methods(given)
     assert len(loaded.state) == 0
     for name, program in given.items():
