@@ -33,6 +33,7 @@ model = Counter().eval()
 sizes = {"x": {0: Dim("batch", min=1, max=16)}}
 graph_module = torch.export.export(model, (torch.randn(4, 3),), dynamic_shapes=sizes).module()
 
+# split_module keeps no structure of outputs. This model returns a tuple; for a dict see "How" in docs/export.md.
 # Where to cut is up to you: here the second partition begins after the relu.
 order = [node.name for node in graph_module.graph.nodes]
 hybrid = split_module(

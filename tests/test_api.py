@@ -13,6 +13,7 @@ from torch.export import Dim
 
 import intarsia
 from intarsia.errors import (
+    ArgumentError,
     ConventionError,
     EngineUnavailable,
     FormatError,
@@ -136,6 +137,25 @@ def test_an_unknown_backend_is_named_with_the_known_ones() -> None:
         compile_model(backend="opnvino")
 
 
+class Uncapturable(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        message = "captured"
+        raise AssertionError(message)
+
+
+@pytest.mark.parametrize("options", [{"PERFORMANCE_HNT": "LATENCY"}, {"PERFORMANCE_HINT": "SLOW"}, ["THREADS"]])
+def test_a_wrong_option_is_told_before_the_capture(options: Any) -> None:
+    pytest.importorskip("openvino")
+    with pytest.raises(ArgumentError, match="option"):
+        intarsia.compile(Uncapturable(), (torch.ones(2),), options=options)
+
+
+def test_a_missing_library_is_told_before_the_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(EngineUnavailable, match=r"intarsia\[openvino\]"):
+        intarsia.compile(Uncapturable(), (torch.ones(2),))
+
+
 def test_an_operator_name_that_matches_nothing_is_named() -> None:
     with pytest.raises(PartitionError, match=r"aten\.srot"):
         compile_model(torch_executed_ops={"aten.srot"})
@@ -195,6 +215,19 @@ def test_a_second_method_adds_little_to_a_file(tmp_path: Path) -> None:
     assert (tmp_path / "two.pt2").stat().st_size < 1.01 * (tmp_path / "one.pt2").stat().st_size
 
 
+def test_loaded_methods_are_saved_as_they_were_loaded(tmp_path: Path) -> None:
+    model = Decoder()
+    hybrids = {"a": intarsia.compile(model, tokens(3, 0)), "b": intarsia.compile(model, tokens(1, 3))}
+    intarsia.save(hybrids, tmp_path / "first.pt2")
+    loaded = intarsia.load(tmp_path / "first.pt2")
+    loaded.b(*tokens(1, 3))
+    intarsia.save(loaded, tmp_path / "second.pt2")
+    again = intarsia.load(tmp_path / "second.pt2")
+    assert again.a.manifest == loaded.a.manifest
+    assert not again.state["seen"].any()
+    assert torch.equal(again.a(*tokens(3, 0)), loaded.session().a(*tokens(3, 0)))
+
+
 def test_one_named_method_is_called_by_its_name(tmp_path: Path) -> None:
     intarsia.save({"encode": torch.export.export(torch.nn.ReLU(), (torch.ones(2),))}, tmp_path / "a.pt2")
     assert intarsia.load(tmp_path / "a.pt2").encode(torch.tensor([-1.0, 1.0])).tolist() == [0, 1]
@@ -227,3 +260,25 @@ def test_a_program_is_wanted_and_the_file_holds_methods(tmp_path: Path) -> None:
     intarsia.save({"a": program, "b": program}, tmp_path / "a.pt2")
     with pytest.raises(FormatError, match="found the methods a, b, expected a file of one program"):
         intarsia.verify(tmp_path / "a.pt2")
+
+
+def test_a_loaded_program_is_saved_as_it_was_loaded(tmp_path: Path) -> None:
+    intarsia.save(compile_model(), tmp_path / "first.pt2")
+    program = intarsia.load(tmp_path / "first.pt2")
+    args, kwargs = inputs(3)
+    program(*args, **kwargs)
+    intarsia.save(program, tmp_path / "second.pt2")
+    again = intarsia.load(tmp_path / "second.pt2")
+    assert again.manifest == program.manifest
+    assert again.manifest is not None
+    assert again.manifest.coverage is not None
+    assert str(intarsia.ledger(again)) == str(intarsia.ledger(program))
+    assert again.state["calls"].item() == 0
+    assert program.state["calls"].item() == 1
+    assert_answers_like_eager(again)
+
+
+def test_a_program_of_an_export_is_saved_with_its_ledger(tmp_path: Path) -> None:
+    exported = intarsia.export(compile_model())
+    intarsia.save(intarsia.Program(exported), tmp_path / "model.pt2")
+    assert intarsia.ledger(intarsia.load(tmp_path / "model.pt2")) == intarsia.ledger(exported)

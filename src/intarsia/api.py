@@ -14,7 +14,7 @@ from intarsia.capture import capture
 from intarsia.core.coverage import coverage, find_coverage
 from intarsia.core.ledger import Ledger, told
 from intarsia.core.registry import find_backend
-from intarsia.engines import build_engines
+from intarsia.engines import build_engines, check_options
 from intarsia.formats.pt2 import METHOD, load_methods, load_pt2, save_methods
 from intarsia.partition import partition
 from intarsia.runtime.methods import Methods, check_methods
@@ -24,7 +24,7 @@ from intarsia.verification import verify as _verify
 
 __all__ = ["compile", "coverage", "export", "ledger", "load", "save"]
 
-Savable: TypeAlias = torch.fx.GraphModule | torch.export.ExportedProgram
+Savable: TypeAlias = torch.fx.GraphModule | torch.export.ExportedProgram | Program
 
 
 def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile are
@@ -60,7 +60,8 @@ def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile ar
     Raises:
         CaptureError: `torch.export` cannot capture the model.
         PartitionError: An operator name matches nothing.
-        EngineUnavailable: The backend is not known, or its library is not installed.
+        EngineUnavailable: The backend is not known, or its library is not installed; told before the capture.
+        ArgumentError: The backend does not take an option; told before the capture.
         EngineBuildFailed: A partition cannot be built and `fallback` is False.
 
     Example:
@@ -70,6 +71,7 @@ def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile ar
         ('openvino_0',)
     """
     builder = find_backend(backend)
+    check_options(builder, options)
     program = capture(model, args, kwargs, dynamic_shapes=dynamic_shapes)
     parts = partition(
         program,
@@ -131,18 +133,15 @@ def export(
     return surgery.export(hybrid, args, kwargs, dynamic_shapes=dynamic_shapes)
 
 
-def save(
-    hybrid_or_program_or_methods: Savable | Mapping[str, Savable],
-    path: str | os.PathLike[str],
-) -> None:
+def save(hybrid_or_program_or_methods: Savable | Methods | Mapping[str, Savable], path: str | os.PathLike[str]) -> None:
     """Save a program, or several methods of one model, as a `.pt2` file; a hybrid is exported first.
 
     `torch.export.load` reads the file of one program too, once intarsia is imported. It holds no pickle. What methods
-    share is stored once.
+    share is stored once. State is the initial one: what calls of a loaded program have written is not stored.
 
     Args:
-        hybrid_or_program_or_methods: What `compile` or `export` returned, or any hybrid or exported program; or several
-            of them by the names of the methods that they are, exported from one model. State of one name is one state.
+        hybrid_or_program_or_methods: What `compile`, `export` or `load` returned, or any hybrid or exported program; or
+            several by the names of the methods that they are, exported from one model. State of one name is one state.
         path: Where to; a file that is there is replaced when the new one is whole.
 
     Raises:
@@ -159,6 +158,8 @@ def save(
         torch.Size([3, 2])
     """
     given = hybrid_or_program_or_methods
+    if isinstance(given, Methods):
+        given = {name: getattr(given, name) for name in given.methods}
     methods = {name: _resolve(one) for name, one in (given if isinstance(given, Mapping) else {METHOD: given}).items()}
     programs = {name: program for name, (program, _) in methods.items()}
     if isinstance(given, Mapping):
@@ -168,13 +169,17 @@ def save(
 
 def _resolve(savable: Savable) -> tuple[torch.export.ExportedProgram, dict[str, Any]]:
     """The program to save, and what is known of it."""
-    placed = None
     program = savable
-    if isinstance(program, torch.fx.GraphModule):
+    placed = manifest = None
+    if isinstance(program, Program):
+        manifest = program.manifest
+        program = program.exported_program
+    elif isinstance(program, torch.fx.GraphModule):
         placed = find_coverage(program)
         program = surgery.export(program)
-    account = surgery.find_ledger(program)
-    return program, {"coverage": placed and asdict(placed), "ledger": account and account.to_json()}
+    account = manifest.ledger if manifest else surgery.find_ledger(program)
+    places = manifest.coverage if manifest else placed and asdict(placed)
+    return program, {"coverage": places, "ledger": account and account.to_json()}
 
 
 def load(path: str | os.PathLike[str]) -> Program | Methods:

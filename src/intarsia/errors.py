@@ -155,7 +155,7 @@ class ConservationError(IntarsiaError):
         >>> after.next.args = (after, 0.0, 2.0)
         >>> check_conservation(hybrid, {before: after}, program, traced={}, copies=())
         Traceback (most recent call last):
-        intarsia.errors.ConservationError: the export, output 0: found %threshold, expected %threshold. ...
+        intarsia.errors.ConservationError: the export, output 0: found %threshold of 2.0 (float), expected ...
     """
 
 

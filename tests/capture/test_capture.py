@@ -72,6 +72,24 @@ def test_keywords_and_dynamic_shapes():
     assert (bounds.lower, bounds.upper) == (1, 9)
 
 
+def test_one_example_tensor_in_two_places_stands_for_two_inputs():
+    class Weighted(nn.Module):
+        def forward(self, x, pair, *, scale):
+            return x * 2 + pair[0] * scale
+
+    x, y, z = torch.ones(3), torch.full((3,), 5.0), torch.full((3,), 7.0)
+    program = capture(Weighted(), (x, [x]), {"scale": x})
+    assert torch.equal(program.module()(x, [y], scale=z), x * 2 + y * z)
+
+
+def test_an_example_that_is_state_too_stands_for_an_input():
+    model = nn.Linear(2, 2)
+    program = capture(model, (model.weight,))
+    x = torch.randn(2, 2)
+    with torch.no_grad():
+        assert torch.equal(program.module()(x), model(x))
+
+
 def test_exported_program_is_accepted():
     model = Block().eval()
     x = torch.randn(2, 3, 8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.abc import MetaPathFinder
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import torch
 from typer.testing import CliRunner, Result
 
 from intarsia import api
-from intarsia.cli import app
+from intarsia.cli import main
+from intarsia.cli.application import app
 from intarsia.errors import FormatError
 
 FACTORIES = """
@@ -136,11 +138,27 @@ def test_an_interruption_is_one_line_and_exit_code_130(folder: Path, monkeypatch
     assert [path for path in folder.iterdir() if path.suffix == ".pt2"] == [folder / "m.pt2"]
 
 
+def test_interruption_while_the_commands_are_imported_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupting(MetaPathFinder):
+        def find_spec(self, fullname: str, *_: object) -> None:
+            if fullname == "intarsia.cli.application":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "intarsia.cli.application")
+    monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 130
+    assert capsys.readouterr().err == "interrupted: no file is left half-written\n"
+
+
 def test_version_and_help_do_not_import_torch() -> None:
     code = """
 import sys
 from typer.testing import CliRunner
-from intarsia.cli import app
+from intarsia.cli.application import app
 from intarsia.errors import FormatError
 for arguments in (["--version"], ["--help"], ["compile", "--help"], ["export", "--help"]):
     result = CliRunner().invoke(app, arguments)
@@ -216,6 +234,14 @@ def test_an_unknown_backend_is_told_before_the_factory_is_called(folder: Path) -
     assert "calling" not in result.stderr
 
 
+def test_a_wrong_option_of_the_backend_is_told_before_the_factory_is_called(folder: Path) -> None:
+    pytest.importorskip("openvino")
+    result = invoke("compile", "factories_of_app:raises", "-o", "m.pt2", "--option", "PERFORMANCE_HINT=SLOW")
+    assert result.exit_code == 2
+    assert "OpenVINO option 'PERFORMANCE_HINT': found the value 'SLOW'" in result.stderr
+    assert "calling" not in result.stderr
+
+
 def test_a_file_that_exists_is_replaced_only_by_force(folder: Path) -> None:
     pytest.importorskip("openvino")
     (folder / "m.pt2").write_bytes(b"old")
@@ -249,6 +275,7 @@ def test_compile_says_plainly_when_engines_got_little(folder: Path) -> None:
 
 
 def test_options_reach_the_backend_as_json_or_text(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openvino")
     seen = {}
 
     def stop(*args: object, **kwargs: object) -> None:
@@ -256,8 +283,9 @@ def test_options_reach_the_backend_as_json_or_text(folder: Path, monkeypatch: py
         raise KeyboardInterrupt
 
     monkeypatch.setattr(api, "compile", stop)
-    invoke("compile", "factories_of_app:factory", "-o", "m.pt2", "--option", "N=2", "--option", "HINT = LATENCY")
-    assert seen["options"] == {"N": 2, "HINT": "LATENCY"}
+    given = ("--option", "INFERENCE_NUM_THREADS=2", "--option", "PERFORMANCE_HINT = LATENCY")
+    invoke("compile", "factories_of_app:factory", "-o", "m.pt2", *given)
+    assert seen["options"] == {"INFERENCE_NUM_THREADS": 2, "PERFORMANCE_HINT": "LATENCY"}
     assert seen["fallback"] is True
 
 

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 from typer.testing import CliRunner, Result
 
-from intarsia.cli import app
+from intarsia.cli.application import app
 from intarsia.runtime.program import Program
 
 
@@ -124,3 +124,33 @@ def test_a_model_that_refuses_the_inputs_is_told(here: Path) -> None:
     result = bench("counter.pt2", "--against", "factories.py:other_inputs", "--inputs", "in.safetensors")
     assert result.exit_code == 2
     assert "the reference: found a model that raises TypeError" in result.stderr
+
+
+def test_each_call_starts_from_the_first_state(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+    call = Program.__call__
+
+    def watched(self: Program, *args: Any, **kwargs: Any) -> Any:
+        seen.append(self.state["total"].abs().max().item())
+        return call(self, *args, **kwargs)
+
+    monkeypatch.setattr(Program, "__call__", watched)
+    (here / "stateful.py").write_text(
+        "import torch\n"
+        "class Fills(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.register_buffer('total', torch.zeros(1))\n"
+        "    def forward(self, x):\n"
+        "        self.total.add_(1)\n"
+        "        if not torch.compiler.is_compiling():\n"
+        "            assert self.total.item() == 1, 'not the first state'\n"
+        "        return x + self.total\n"
+        "def fills():\n"
+        "    return Fills(), (torch.ones(2),), None, None\n"
+    )
+    assert CliRunner().invoke(app, ["compile", "stateful.py:fills", "-o", "fills.pt2"]).exit_code == 0
+    result = bench("fills.pt2", "--against", "stateful.py:fills")
+    assert result.exit_code == 0, result.output
+    assert set(seen) == {0.0}
+    assert len(seen) == 1 + 2 * (3 + 2)

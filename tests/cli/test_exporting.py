@@ -11,7 +11,7 @@ import torch
 from typer.testing import CliRunner, Result
 
 from intarsia import api
-from intarsia.cli import app
+from intarsia.cli.application import app
 
 HYBRIDS = """
 import torch

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from intarsia import api
-from intarsia.cli.inputs import call_program, draw_call, drawing_faults, read_call
+from intarsia.cli.inputs import call_program, draw_calls, drawing_faults, read_call
 from intarsia.errors import ArgumentError, ConventionError
 from intarsia.runtime.program import Program
 
@@ -117,7 +117,7 @@ def test_what_an_operator_raises_is_one_message(tmp_path: Path) -> None:
 
 
 def test_the_seed_decides_what_is_drawn_and_sizes_are_in_the_middle(counter: Program) -> None:
-    one, same, other = (draw_call(counter, seed).args[0] for seed in (1, 1, 2))
+    one, same, other = (call.args[0] for call in draw_calls(counter, (1, 1, 2)).calls)
     assert one.shape == (3, 4)
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
@@ -126,4 +126,4 @@ def test_the_seed_decides_what_is_drawn_and_sizes_are_in_the_middle(counter: Pro
 def test_what_cannot_be_drawn_is_asked_for_in_the_words_of_the_command(here: Path) -> None:
     program = api.load(here / "bins.pt2")
     with pytest.raises(ConventionError, match=r"input 'ids': .*mask\. Add a file\.$"), drawing_faults("Add a file."):
-        draw_call(program, 0)
+        draw_calls(program, [0])

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner, Result
 
 from intarsia import api
-from intarsia.cli import app
+from intarsia.cli.application import app
 from intarsia.cli.target import load_target
 
 X = torch.arange(8.0).view(2, 4)
@@ -182,3 +182,24 @@ def test_a_call_that_fails_leaves_no_file(inputs: Path) -> None:
     assert result.exit_code == 2
     assert "expected 1 to 6" in result.stderr
     assert not Path("out.safetensors").exists()
+
+
+def test_the_example_of_a_target_tells_what_integers_may_be(here: Path) -> None:
+    refused = run("bins.pt2")
+    assert refused.exit_code == 2
+    assert "input 'ids': found integers whose use" in refused.stderr
+    assert "or --against TARGET, whose example inputs tell." in refused.stderr
+    result = run("bins.pt2", "--against", "factories.py:bins", "--calls", "2", "-o", "out.safetensors")
+    assert result.exit_code == 0, result.output
+    assert "note: the integers of input 'ids' were drawn from 2 to 4, as in the example" in result.stdout
+    for index in (1, 2):
+        found = load_file("out.safetensors")[f"{index}/output[0]"]
+        assert found.sum() == found[2:5].sum() > 0
+    told = json.loads(run("bins.pt2", "--against", "factories.py:bins", "--json").stdout)
+    assert told["findings"] == ["the integers of input 'ids' were drawn from 2 to 4, as in the example"]
+
+
+def test_inputs_and_an_example_contradict(inputs: Path) -> None:
+    result = run("counter.pt2", "--inputs", "in.safetensors", "--against", "factories.py:counter")
+    assert result.exit_code == 2
+    assert "--against: found --inputs beside it" in result.stderr

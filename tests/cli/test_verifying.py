@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from typer.testing import CliRunner, Result
 
-from intarsia.cli import app
+from intarsia.cli.application import app
 
 
 def verify(*arguments: str) -> Result:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -429,7 +430,7 @@ WRITING: dict[str, tuple[Callable[[Draft, Node], Any], Callable[[], dict[str, An
     "set_grad, an operand": (without_gradients, lambda: {"one": hybrid(fill_writing_operand)}, True),
     "autocast": (in_low_precision, lambda: {"one": counting()}, True),
 }
-"""Calls whose bodies write, and whether torch can decompose them."""
+"""Calls whose bodies write, and whether every torch can decompose them; newer ones can decompose more."""
 
 
 @pytest.mark.parametrize("name", WRITING)
@@ -444,11 +445,13 @@ def test_a_body_writes(name: str) -> None:
     assert program.verifiers[0].dialect == "TRAINING"
     (written,) = ledger(program).select("mutation", "kept")
     assert written.subject == ("x" if "operand" in name else "n")
-    if decomposes:
-        check(build, CALLS, examples=CALLS[0], forms=["decomposed"])
+    try:
+        export(build(), (X,)).run_decompositions({})
+    except (RuntimeError, SpecViolationError) as refusal:
+        if decomposes or not re.search(r"modifying the input|is not functional", str(refusal)):
+            raise
     else:
-        with pytest.raises((RuntimeError, SpecViolationError), match=r"modifying the input|is not functional"):
-            export(build(), (X,)).run_decompositions({})
+        check(build, CALLS, examples=CALLS[0], forms=["decomposed"])
 
 
 def test_a_write_that_torch_would_lose_is_refused() -> None:

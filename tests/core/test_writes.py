@@ -39,6 +39,7 @@ WRITING: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "through views": (lambda b, w, x: b.view(4)[1:].unflatten(0, (1, 3)).mul_(2).sum() + x + w, {"b_b"}),
     "through a list of views": (lambda b, w, x: b.split(1)[1].zero_() + x + w, {"b_b"}),
     "through dropout": (lambda b, w, x: torch.dropout(b, 0.5, train=False).add_(x) + w, {"b_b"}),
+    "through what no schema tells": (lambda b, w, x: torch.conj_physical(b).add_(x) + w, {"b_b"}),
     "a fresh value": (lambda b, w, x: (b @ w + x).relu_(), set()),
     "a list": (lambda b, w, x: (torch._foreach_add_([b, x], 1), w + b)[1], {"b_b", "x"}),
 }

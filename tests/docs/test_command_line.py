@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from intarsia.cli import app
+from intarsia.cli.application import app
 
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
 FIRST, *REST = re.split(r"^## ", PAGE, flags=re.MULTILINE)

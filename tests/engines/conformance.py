@@ -353,6 +353,7 @@ class BackendConformance:
             monkeypatch.setitem(sys.modules, module, None)
         monkeypatch.setitem(sys.modules, self.library, None)
         halves: list[Callable[[], object]] = [
+            lambda: backend.check_options({}),
             lambda: backend.supports(node),
             lambda: backend.build(program, {}),
             lambda: backend.load(memoryview(b""), {}),

@@ -25,6 +25,10 @@ class EagerBackend:
         self.programs = {}
         self.options = []
 
+    def check_options(self, options):
+        if "wrong" in options:
+            raise ArgumentError("option 'wrong'", found="it", expected="none", fix="Leave it out.")
+
     def supports(self, node):
         return "not in the table" if "sort" in str(node.target) else None
 
@@ -163,6 +167,13 @@ def test_what_is_no_refusal_is_never_swallowed(error, monkeypatch):
 def test_options_that_are_no_mapping_are_refused(monkeypatch):
     with pytest.raises(ArgumentError, match="options: found an object of type 'list', expected a mapping"):
         make(EagerBackend(), monkeypatch, options=["THREADS"])
+
+
+def test_options_that_the_backend_refuses_are_told_before_anything_is_built(monkeypatch):
+    backend = EagerBackend()
+    with pytest.raises(ArgumentError, match="option 'wrong'"):
+        make(backend, monkeypatch, options={"wrong": 1})
+    assert backend.programs == {}
 
 
 def test_hybrid_without_coverage_is_refused():

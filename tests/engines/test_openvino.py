@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import torch
 from tests.engines.conformance import RUN, Calls, export
+from torch.export import Dim
 
+import intarsia
 from intarsia.core.backend import BuiltEngine
 from intarsia.core.container import pack_engine
 from intarsia.engines.openvino import OpenVINOBackend
@@ -65,6 +67,8 @@ def test_an_unsuitable_option_is_named(options: dict[str, Any], message: str) ->
     program = export(Calls(torch.relu), (torch.randn(2),))
     with pytest.raises(ArgumentError, match=message):
         BACKEND.build(program, options)
+    with pytest.raises(ArgumentError, match=message):
+        BACKEND.check_options(options)
 
 
 def test_weights_are_constants_in_f32(built: BuiltEngine) -> None:
@@ -174,3 +178,22 @@ def test_no_telemetry_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(telemetry.Telemetry, method, lambda *args, method=method: sent.append(method))
     BACKEND.build(export(Calls(torch.relu), (torch.randn(2),)), {})
     assert sent == []
+
+
+SIZES: dict[str, Any] = {
+    "product": lambda x: torch.relu(x.reshape(x.shape[0] * x.shape[1], 8)) + 1,
+    "difference": lambda x: torch.relu(x[:, : x.shape[1] - 1] * 2).reshape(x.shape[0] * (x.shape[1] - 1), 8) + 1,
+    "quotient": lambda x: torch.relu(x.view(x.shape[0], x.shape[1] // 2, 2, 8)) * 2,
+    "sum": lambda x: torch.relu(x).tile(x.shape[0] + x.shape[1], 1, 1) + 1,
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes_that_are_worked_out_are_worked_out_in_the_engine(name: str) -> None:
+    model = Calls(SIZES[name])
+    sizes = (({0: Dim("b", min=1, max=7), 1: 2 * Dim("t", min=3, max=5)},),)
+    hybrid = intarsia.compile(model, (torch.randn(3, 8, 8),), dynamic_shapes=sizes, fallback=False)
+    assert [placement.reason for placement in intarsia.coverage(hybrid).placements if placement.place == "torch"] == []
+    for b, t in ((1, 6), (3, 10), (7, 8)):
+        x = torch.randn(b, t, 8)
+        torch.testing.assert_close(hybrid(x), model(x), rtol=1e-5, atol=1e-5)

@@ -16,6 +16,7 @@ from torch.export import Dim
 from intarsia.engines.openvino import OpenVINOBackend
 from intarsia.engines.openvino.faults import FAULTS
 from intarsia.engines.openvino.table import ADDED, is_listed, operator_name
+from intarsia.errors import EngineBuildFailed
 
 BACKEND = OpenVINOBackend()
 ATTENTION = F.scaled_dot_product_attention
@@ -275,7 +276,42 @@ def test_what_openvino_gets_wrong_is_left_to_torch(name: str) -> None:
 
 
 def test_every_fault_is_tested() -> None:
-    assert FAULTS.keys() == LEFT.keys() | {"expand.default"}
+    assert FAULTS.keys() == LEFT.keys() | {"expand.default"} | CONSTANTS.keys()
+
+
+CONSTANTS = {
+    "new_full.default": lambda a, sizes: a.new_full(sizes, 2.0),
+    "new_ones.default": lambda a, sizes: a.new_ones(sizes),
+    "new_zeros.default": lambda a, sizes: a.new_zeros(sizes),
+}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_a_constant_tensor_of_a_symbolic_size(name: str) -> None:
+    function, sizes = CONSTANTS[name], ({0: Dim("rows", min=1, max=9)},)
+    for dynamic in (sizes, None):
+        program = export(Calls(lambda a: a + function(a, (a.shape[0], 1))), (torch.randn(3, 4),), dynamic)
+        reasons = {operator_name(node): BACKEND.supports(node) for node in _operators(program)}
+        assert (reasons[name] or "").startswith("OpenVINO does not convert it with a symbolic size") is bool(dynamic)
+        if dynamic:
+            with pytest.raises(EngineBuildFailed):  # else the fault is gone
+                BACKEND.build(program, {})
+
+
+def test_arithmetic_on_sizes() -> None:
+    shape = torch.fx.Graph()
+    x = shape.placeholder("x")
+    program = export(Calls(lambda a: a.view(a.shape[0] * 2 + 1 - 1, -1)), (torch.randn(3, 4),), ({0: Dim("b", min=2)},))
+    size = program.graph.find_nodes(op="placeholder")[0].meta["val"].shape[0]
+    x.meta["val"] = size
+    taken = [shape.call_function(target, (x, 2)) for target in (operator.mul, operator.add, operator.floordiv)]
+    others = [shape.call_function(target, (x, 2)) for target in (operator.mod, operator.pow, torch.sym_max)]
+    for node in (*taken, *others):
+        node.meta["val"] = size
+    assert [BACKEND.supports(node) for node in taken] == [None, None, None]
+    assert {BACKEND.supports(node) for node in others} == {"OpenVINO does not compute a size so"}
+    taken[0].meta["val"] = torch.empty(2)
+    assert BACKEND.supports(taken[0]) == "is no ATen operator"
 
 
 def test_minus_one_beside_a_symbolic_size() -> None:

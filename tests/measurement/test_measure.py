@@ -109,3 +109,21 @@ def test_an_accelerator_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     (row,) = measure({"file": dict}, 2, progress=quiet).rows
     assert row.first_call_s == 4.0
     assert row.steady_s == Spread(4.0, 4.0, 4.0)
+
+
+def test_a_side_is_prepared_before_each_call_and_that_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    advance = ticking(monkeypatch)
+    done: list[str] = []
+
+    def prepare() -> None:
+        done.append("prepare")
+        advance(100.0)
+
+    def call() -> None:
+        done.append("call")
+        advance(1.0)
+
+    sides = {"file": call, "other": lambda: advance(2.0)}
+    file, other = measure(sides, 2, prepare={"file": prepare}, progress=quiet).rows
+    assert (file.first_call_s, file.steady_s, other.ratio) == (1.0, Spread(1.0, 1.0, 1.0), Spread(2.0, 2.0, 2.0))
+    assert done == ["prepare", "call"] * (1 + 2 * (WARM_UP + 2))

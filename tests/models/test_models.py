@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
-from tests.models.cases import CASES
+from tests.models.cases import CASES, draw_chunk
+from tests.models.networks import load_voice_stream
 from transformers import modeling_outputs
 
 import intarsia
@@ -105,3 +106,53 @@ def test_a_program_keeps_the_state_of_the_voice_stream(trip_of: Callable[[str], 
     for state in ("h", "c", "context"):
         torch.testing.assert_close(program.state[state], model.get_buffer(state), rtol=1e-4, atol=1e-5)
     assert program.state["h"].abs().max() > 0.01
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Small calls wait for each other's threads longer than they compute."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("place", ["memory", "file"])
+@pytest.mark.usefixtures("one_thread")
+def test_the_voice_stream_kept_in_torch_equals_eager_for_a_thousand_chunks(place: str, tmp_path: Path) -> None:
+    model = load_voice_stream()
+    exported = intarsia.export(intarsia.compile(load_voice_stream(), *draw_chunk(), min_block_size=10**6))
+    program = intarsia.Program(exported)
+    if place == "file":
+        intarsia.save(exported, tmp_path / "stream.pt2")
+        program = intarsia.load(tmp_path / "stream.pt2")
+    with torch.no_grad():
+        for chunk in draw_sound(1000):
+            assert torch.equal(program(chunk), model(chunk))
+    for name, value in model.named_buffers():
+        assert torch.equal(program.state[name], value), name
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_the_voice_stream_through_engines_is_near_to_eager_for_a_thousand_chunks(
+    trip_of: Callable[[str], Trip],
+) -> None:
+    program, model = intarsia.load(trip_of("silero-vad, state in buffers").path), load_voice_stream()
+    heard = []
+    with torch.no_grad():
+        for chunk in draw_sound(1000):
+            heard.append(program(chunk))
+            torch.testing.assert_close(heard[-1], model(chunk), rtol=1e-4, atol=1e-5)
+    assert torch.cat(heard).std() > 0.01, "the sound is not all the same to it"
+    for name, value in model.named_buffers():
+        torch.testing.assert_close(program.state[name], value, rtol=1e-4, atol=1e-5)
+
+
+def draw_sound(chunks: int) -> Iterator[torch.Tensor]:
+    """Chunks of a hum that comes and goes, in noise."""
+    generator = torch.Generator().manual_seed(0)
+    for index in range(chunks):
+        time = (torch.arange(512) + 512 * index) / 16000
+        hum = sum(torch.sin(2 * torch.pi * 120 * k * time) / k for k in range(1, 12))
+        loudness = torch.sin(2 * torch.pi * time / 3).clamp(min=0)
+        yield (0.2 * loudness * hum + 0.01 * torch.randn(512, generator=generator))[None]

@@ -589,3 +589,26 @@ def test_size_that_no_signature_can_write_stays_in_torch(monkeypatch):
     assert (reasons(result)["add"], reasons(result)["max_1"]) == (told_by, told_by)
     assert places(result)["exp"] == "demo_0"
     same(result.hybrid(x), Model()(x))
+
+
+def test_writes_of_part_of_the_state_stay_in_torch():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("cache", torch.zeros(4, 3))
+            self.register_buffer("frozen", torch.zeros(4, 3))
+
+        def forward(self, row, index):
+            part = self.cache[1:3].index_copy(0, index, row.exp())
+            self.cache.copy_(self.cache.slice_scatter(part, 0, 1, 3))
+            return self.frozen.index_copy(0, index, row) + self.cache
+
+    row, index = torch.randn(1, 3), torch.tensor([1])
+    result = cut(Model(), (row, index))
+    state_write = "writes part of the state, which torch does in place"
+    assert [name for name, reason in reasons(result).items() if reason == state_write] == [
+        "index_copy",
+        "slice_scatter",
+    ]
+    assert (places(result)["exp"], places(result)["index_copy_1"]) == ("demo_0", "demo_1")
+    same(result.hybrid(row, index), Model()(row, index))

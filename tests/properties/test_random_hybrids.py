@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, reject, settings
+from hypothesis import example, given, reject, settings
 
 from builders.laws import FORMS, Call, Expected, assert_follows, expect, operators, printed, state_names
-from builders.random_hybrids import Plan, build, inputs, plans
+from builders.random_hybrids import Plan, State, Step, build, inputs, plans
 from intarsia.surgery import export
 
 
@@ -40,7 +40,22 @@ def test_exported_equals_eager(plan: Plan) -> None:
     assert_follows(program, state_names(program, subject), calls, wanted)
 
 
+BUFFER = State(kind="buffer", base=None, tied=False)
+UNREAD_ALIAS = Plan(
+    count=3,
+    state=(BUFFER, BUFFER, BUFFER, State(kind="parameter", base=0, tied=False)),
+    steps=(Step(torch.ops.aten.relu.default, (3,), ()), Step(torch.ops.aten.copy_.default, (6, 4), ())),
+    cuts=(),
+    results=(0,),
+    seed=0,
+    described=False,
+    dynamic=False,
+)
+"""A buffer is written that shares memory with a parameter, which only a node without users reads."""
+
+
 @settings(max_examples=settings().max_examples // 5)
+@example(UNREAD_ALIAS)
 @given(plans())
 def test_exporting_the_exported_module_gives_the_same_program(plan: Plan) -> None:
     _, program = exported(plan)

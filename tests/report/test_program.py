@@ -227,3 +227,12 @@ def test_a_long_version_is_cut_in_the_drawing_alone() -> None:
         console.print(draw_program(facts))
     assert "bead 9.1.0 " in capture.get()
     assert "82bbf029" not in capture.get()
+
+
+def test_how_state_is_written_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    program = exported(packed())
+    facts = describe_program(program, writes={"calls": ""})
+    assert {entry.name: entry.writing for entry in facts.state if entry.writing} == {"calls": "in place"}
+    facts = describe_program(program, writes={"calls": "%roll makes the whole value"})
+    Console(width=200).print(draw_program(facts))
+    assert "aten.add.Tensor (%add); whole copy: %roll makes the whole value" in capsys.readouterr().out

@@ -400,3 +400,91 @@ def test_a_value_read_after_a_later_write_is_copied() -> None:
         assert torch.equal(program(torch.ones(4)), model(torch.ones(4)))
         assert torch.equal(program.state["cache"], model.cache)
     assert program.writes["cache"].reason == "%mul reads what it held before a write"
+
+
+def exported_cache(write: Callable[..., Any], shape: tuple[int, ...] = (4, 4)) -> ExportedProgram:
+    """An ATEN program whose buffers `cache` and `other` are both written by `write`."""
+
+    class Two(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("cache", torch.zeros(shape))
+            self.register_buffer("other", torch.zeros(shape))
+
+        def forward(self, row: torch.Tensor) -> torch.Tensor:
+            self.cache.copy_(write(self.cache, row))
+            self.other.copy_(write(self.other, row * 2))
+            return row + 1
+
+    return export(Two(), (torch.ones(shape[1]),)).run_decompositions({})
+
+
+def first_row(cache: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
+    return torch.select_scatter(cache, row, 0, 0)
+
+
+def assert_functional(exported: ExportedProgram, reason: str) -> None:
+    """The program copies both entries, for this reason, and gives what the functional form gives."""
+    program, reference = Program(exported), Program(exported)
+    reference._graph = reference._as_exported
+    for call in range(3):
+        row = torch.arange(4.0) + call
+        assert torch.equal(program(row), reference(row))
+        for name in program.state:
+            assert torch.equal(program.state[name], reference.state[name])
+    assert {write.reason for write in program.writes.values()} == {reason}
+
+
+def test_entries_that_show_elements_twice_are_copied() -> None:
+    exported = exported_cache(first_row)
+    for name in ("cache", "other"):
+        exported.state_dict[name] = torch.zeros(7).as_strided((4, 4), (1, 1))
+    assert_functional(exported, "it shows elements more than once")
+
+
+def test_entries_with_other_strides_than_the_graph_was_told_are_copied() -> None:
+    exported = exported_cache(first_row)
+    for name in ("cache", "other"):
+        exported.state_dict[name] = torch.zeros(4, 4).t()
+    program = Program(exported)
+    assert [write.reason for write in program.writes.values()] == [
+        "%select_scatter has other strides",
+        "%select_scatter_1 has other strides",
+    ]
+    program(torch.arange(4.0))
+    assert program.state["cache"].tolist()[0] == [0, 1, 2, 3]
+
+
+def test_two_written_entries_that_share_memory_are_copied() -> None:
+    exported = exported_cache(first_row)
+    memory = torch.zeros(6, 4)
+    exported.state_dict["cache"], exported.state_dict["other"] = memory[:4], memory[2:]
+    assert_functional(exported, "it shares memory with b_other, which is written too")
+
+
+def test_a_value_made_of_a_view_of_the_whole_is_copied() -> None:
+    exported = exported_cache(lambda cache, row: torch.select_scatter(cache.view(2, 8).view(4, 4), row, 0, 0))
+    program, reference = Program(exported), Program(exported)
+    reference._graph = reference._as_exported
+    assert torch.equal(program(torch.arange(4.0)), reference(torch.arange(4.0)))
+    assert torch.equal(program.state["other"], reference.state["other"])
+    assert program.writes["cache"].reason == "%select_scatter, a part of it, is read by itself"
+
+
+def test_a_part_copied_onto_its_own_entry_is_right() -> None:
+    class Shifts(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("cache", torch.zeros(6))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            new = torch.slice_scatter(self.cache, x, 0, 0, 2)
+            self.cache.copy_(new)
+            self.cache[1:].copy_(new[:-1])
+            return self.cache * 1
+
+    program, model = Program(export(Shifts(), (torch.ones(2),))), Shifts()
+    for call in range(4):
+        x = torch.tensor([call + 1.0, call + 0.5])
+        assert torch.equal(program(x), model(x))
+    assert "also reads what it writes" in program.writes["cache"].reason

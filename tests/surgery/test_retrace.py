@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.export import Dim
 
-from builders.hybrids import Draft, aten, describe, hybrid, tensor
+from builders.hybrids import Draft, aten, describe, hybrid, parameter, tensor
 from intarsia.surgery import export, retrace
 
 
@@ -48,3 +48,14 @@ def test_it_equals_the_export_without_a_retrace() -> None:
     operators = [[n.target for n in program.graph.nodes if n.op == "call_function"] for program in (ours, theirs)]
     assert operators[0] == operators[1]
     assert torch.equal(ours.module()(tensor(2, 3)), theirs.module()(tensor(2, 3)))
+
+
+def test_one_tensor_given_twice_is_two_inputs() -> None:
+    def fill(g: Draft) -> torch.fx.Node:
+        x, y = g.inputs("x y")
+        return g.op(aten.sub.Tensor, g.op(aten.mul.Tensor, x, g.get_attr("w")), y)
+
+    example = tensor(1, 3)
+    program = retrace(hybrid(fill, {"w": parameter(example)}), (example, example))
+    x, y = tensor(2, 3), tensor(3, 3)
+    assert torch.equal(program.module()(x, y), x * example - y)

@@ -483,3 +483,15 @@ def test_written_state_is_compared_with_the_models() -> None:
     forgetful.load_state_dict(model.state_dict())
     result = intarsia.verify(module, forgetful)
     assert {leaf.name for leaf in result.leaves if not leaf.ok} == {"output['rows'][1]", "state 'total'"}
+
+
+def test_a_model_that_was_called_before_is_told(tmp_path: Path) -> None:
+    model, module = counter()
+    intarsia.save(module, tmp_path / "counter.pt2")
+    assert intarsia.verify(tmp_path / "counter.pt2", model).findings == ()
+    model(torch.ones(2, 4))
+    result = intarsia.verify(tmp_path / "counter.pt2", model)
+    assert failed(result) == set()
+    (finding,) = result.findings
+    assert finding.startswith("before the first call, state 'total' of the model was not the program's")
+    assert f"note: {finding}" in str(result)

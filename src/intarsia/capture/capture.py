@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import re
-import traceback
+import inspect
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-import sympy
 import torch
 
 from intarsia._torch import run_decompositions
+from intarsia.capture.faults import explain
 from intarsia.capture.quiet import quiet_on_failure
+from intarsia.capture.shared_state import merge_shared_state, shared_written_state
+from intarsia.core.examples import distinct
 from intarsia.errors import CaptureError
-
-_LIBRARIES = (
-    str(Path(torch.__file__).parent),
-    str(Path(sympy.__file__).parent),
-    str(Path(__file__).parents[1]),
-    contextlib.__file__,
-    functools.__file__,
-)
 
 
 def capture(
@@ -62,22 +52,32 @@ def capture(
         return _decompose(model, f"exported program {model.graph_module.__class__.__name__!r}")
     _check_types(model, args, kwargs)
     subject = f"model {type(model).__name__!r}"
+    _check_call(subject, model, args or (), kwargs or {})
+    args, kwargs = distinct((args or (), dict(kwargs or {})), (*model.parameters(), *model.buffers()))
     try:
         with torch.no_grad(), quiet_on_failure():
-            program = torch.export.export(
-                model, args or (), None if kwargs is None else dict(kwargs), dynamic_shapes=dynamic_shapes, strict=False
-            )
+            program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
     except Exception as error:
-        raise _explain(subject, error) from error
+        raise explain(subject, error) from error
     return _decompose(program, subject)
 
 
 def _decompose(program: torch.export.ExportedProgram, subject: str) -> torch.export.ExportedProgram:
     try:
-        with torch.no_grad():
-            return run_decompositions(program)
+        with torch.no_grad(), quiet_on_failure():
+            return run_decompositions(merge_shared_state(program))
     except Exception as error:
-        raise _explain(subject, error) from error
+        shared = shared_written_state(program)
+        raise (_shared(subject, *shared) if shared else explain(subject, error)) from error
+
+
+def _shared(subject: str, one: str, other: str) -> CaptureError:
+    return CaptureError(
+        f"{subject}, state {one!r} and {other!r}",
+        found="parts of one memory, which the model writes",
+        expected="that each written tensor has memory of its own",
+        fix="Register the whole tensor as one buffer and take the parts of it in forward, or clone each part.",
+    )
 
 
 def _refuse_inputs(args: Any, kwargs: Any, dynamic_shapes: Any) -> None:
@@ -123,43 +123,23 @@ def _check_types(model: Any, args: Any, kwargs: Any) -> None:
         )
 
 
-def _explain(subject: str, error: Exception) -> CaptureError:
-    line = _first_line(error)
-    place = _user_line(error)
-    return CaptureError(
-        subject,
-        found=f"{line} (at {place})" if place else line,
-        expected="a model that torch.export can capture",
-        fix=_suggestion(error) or "Change the model at that place, or keep it out of the part that is compiled.",
-    )
-
-
-def _first_line(error: Exception) -> str:
-    """The first line of torch's message that says something, without its final stop."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    chosen = next((line for line in lines if line), type(error).__name__)
-    if chosen.startswith("Constraints violated"):
-        details = [line.removeprefix("- ") for line in lines if line.startswith("- ")]
-        chosen = f"{chosen.split('!')[0]}: {details[0]}" if details else chosen
-    chosen = re.split(r"\s*(?:For more information|Specializations unexpectedly|If this type holds)", chosen)[0]
-    return chosen.rstrip(".:! ")
-
-
-def _suggestion(error: Exception) -> str:
-    """What torch proposes under "Suggested fixes", on one line, or what mends an output of an unknown class."""
-    if "in output, which is not a known type" in str(error):
-        return "Return tensors in tuples, lists, dicts, or dataclasses that torch.export.register_dataclass knows."
-    match = re.search(r"Suggested fixes:\n((?:[ \t]+\S.*\n?)+)", str(error))
-    if match is None:
-        return ""
-    proposals = [line.strip() for line in match.group(1).splitlines() if line.strip()]
-    return f"torch suggests for dynamic_shapes: {'; '.join(proposals)}."
-
-
-def _user_line(error: Exception) -> str:
-    """File, line and text of the innermost frame outside the libraries."""
-    frames = traceback.extract_tb(error.__traceback__)
-    outside = [frame for frame in frames if not frame.filename.startswith((*_LIBRARIES, "<"))]
-    if not outside:
-        return ""
-    return f"{outside[-1].filename}:{outside[-1].lineno}: {outside[-1].line}".removesuffix(": ")
+def _check_call(subject: str, model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Refuse examples that do not fit the parameters of the model's forward."""
+    try:
+        signature = inspect.signature(model.forward)
+    except ValueError as error:
+        raise CaptureError(
+            subject,
+            found="a forward that does not tell its arguments",
+            expected="one that is written in Python",
+            fix="Wrap the model in an nn.Module whose forward calls it.",
+        ) from error
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise CaptureError(
+            f"{subject}, example inputs",
+            found=f"a call that does not fit ({error})",
+            expected=f"the arguments of forward{signature}",
+            fix="Pass args and kwargs such that model(*args, **kwargs) runs.",
+        ) from error

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from intarsia.cli.console import output_console, progress_reporter
-from intarsia.cli.inputs import Against, File, call_program, draw_call, drawing_faults, load_program, read_call
+from intarsia.cli.inputs import (
+    Against,
+    File,
+    Imports,
+    call_program,
+    draw_calls,
+    drawing_faults,
+    load_program,
+    read_call,
+)
 from intarsia.cli.options import AsJson
 from intarsia.cli.target import load_target
 from intarsia.cli.verifying import reference_of
@@ -35,13 +44,14 @@ def bench_file(
         typer.Option(metavar="IN.safetensors", help="Inputs, by the names that `intarsia inspect` shows."),
     ] = None,
     calls: Annotated[int, typer.Option(min=2, help="How often each side is timed.")] = 50,
+    imports: Imports = None,
     as_json: AsJson = False,
 ) -> None:
     """Time the calls of FILE, and of the model if it is given.
 
     The model of --against is timed in eager mode and under torch.compile. All sides are called in turns, in this one
     process, with the same inputs: those of --inputs, else those that the target returns, else drawn ones, every size in
-    the middle of its range. The state in FILE stays as it is.
+    the middle of its range. Each call starts from the first state, and the state in FILE stays as it is.
     """
     target = load_target(against) if against else None
 
@@ -51,7 +61,7 @@ def bench_file(
     from intarsia.verification import Call
 
     begin = time.perf_counter()
-    program = load_program(file)
+    program = load_program(file, imports)
     load_s = time.perf_counter() - begin
     if inputs:
         made = read_call(program, inputs)
@@ -59,14 +69,17 @@ def bench_file(
         made = Call(target.args, target.kwargs)
     else:
         with drawing_faults("Add --inputs FILE.safetensors, or --against TARGET, whose example inputs are used."):
-            made = draw_call(program, 0)
+            (made,) = draw_calls(program, [0]).calls
     sides = {file.name: _side(made, lambda *args, **kwargs: call_program(program, args, kwargs))}
+    prepare: dict[str, Callable[[], None]] = {file.name: program.reset}
     if target:
         model = reference_of(target)
         sides |= {"eager": _side(made, _reference(model)), _COMPILED: _side(made, torch.compile(model))}
+        prepare |= dict.fromkeys(("eager", _COMPILED), _reset_of(model))
     try:
         with progress_reporter("timing") as progress, torch.no_grad():
-            result = measure(sides, calls, may_fail={_COMPILED}, progress=progress)
+            before = prepare if program.writes else {}
+            result = measure(sides, calls, prepare=before, may_fail={_COMPILED}, progress=progress)
     except ArgumentError as error:
         if inputs or target is None:
             raise
@@ -86,6 +99,17 @@ def _side(made: Call, call: Callable[..., Any]) -> Callable[[], Any]:
 
     args, kwargs = snapshot((made.args, dict(made.kwargs)))
     return lambda: call(*args, **kwargs)
+
+
+def _reset_of(model: torch.nn.Module) -> Callable[[], None]:
+    """Gives the model's buffers back the values that they have now."""
+    first = [(buffer, buffer.clone()) for buffer in model.buffers()]
+
+    def reset() -> None:
+        for buffer, value in first:
+            buffer.copy_(value)
+
+    return reset
 
 
 def _reference(model: torch.nn.Module) -> Callable[..., Any]:

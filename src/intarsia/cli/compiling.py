@@ -51,8 +51,9 @@ def compile_target(
     options = _read_options(option or ())
 
     from intarsia.core.registry import find_backend
+    from intarsia.engines import check_options
 
-    find_backend(backend)  # an unknown one is told before the model is made
+    check_options(find_backend(backend), options)  # what is mistyped is told before the model is made
     made = load_target(target)
 
     from intarsia import api

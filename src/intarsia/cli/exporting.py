@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from intarsia.cli.console import activity, output_console
+from intarsia.cli.inputs import Imports, load_program
 from intarsia.cli.options import AsJson, Force
 from intarsia.cli.output import check_output
 from intarsia.cli.target import HybridTarget, load_hybrid
@@ -28,6 +29,7 @@ def export_hybrid(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write, for instance m.pt2.")],
     *,
+    imports: Imports = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -37,7 +39,7 @@ def export_hybrid(
     such, and other compilers. Prints what was kept, merged and removed, and why.
     """
     check_output(output, ".pt2", force=force)
-    hybrid, args, kwargs, dynamic_shapes = _find_hybrid(source)
+    hybrid, args, kwargs, dynamic_shapes = _find_hybrid(source, imports)
 
     from intarsia import api
 
@@ -48,16 +50,14 @@ def export_hybrid(
     _print_summary(api.ledger(program), output, as_json=as_json)
 
 
-def _find_hybrid(source: str) -> HybridTarget:
+def _find_hybrid(source: str, imports: list[str] | None) -> HybridTarget:
     path = Path(source)
     if path.suffix == ".py" or (":" in source and not path.exists()):
         return load_hybrid(source)
 
-    from intarsia import api
-
-    with activity(f"loading {source}"):
-        # The program's own graph with its state: a hybrid without partitions.
-        return HybridTarget(api.load_program(path).exported_program.module(check_guards=False), None, None, None)
+    # The program's own graph with its state: a hybrid without partitions.
+    program = load_program(path, imports).exported_program
+    return HybridTarget(program.module(check_guards=False), None, None, None)
 
 
 def _print_summary(ledger: Ledger, output: Path, *, as_json: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 
+from intarsia.cli import INTERRUPTED
 from intarsia.cli.console import error_console
 from intarsia.cli.target import FactoryError
 from intarsia.errors import IntarsiaError, first_line
@@ -27,7 +28,7 @@ def tell_fault(error: Exception, *, debug: bool) -> None:
 
 def tell_interruption() -> None:
     """Print to standard error that the command was interrupted."""
-    error_console().print("interrupted: no file is left half-written", markup=False)
+    error_console().print(INTERRUPTED, markup=False)
 
 
 def _unforeseen(error: Exception) -> str:

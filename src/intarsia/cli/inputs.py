@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from intarsia.cli.console import activity
+from intarsia.cli.target import Target, import_modules
 from intarsia.errors import ArgumentError, IntarsiaError, first_line
 
 if TYPE_CHECKING:
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
     from intarsia.verification import Call
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="File that `intarsia compile` or `intarsia.save` wrote.")]
+Imports = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import",
+        metavar="MODULE",
+        help="Import package.module or file.py first, which registers a class in FILE's arguments or outputs; "
+        "may be repeated.",
+    ),
+]
 Inputs = Annotated[
     list[Path] | None,
     typer.Option(
@@ -38,12 +48,28 @@ Against = Annotated[
 ]
 
 
-def load_program(file: Path) -> Program:
-    """Load a program, and tell that it takes a while."""
+def load_program(file: Path, imports: Sequence[str] | None) -> Program:
+    """Load a program, and tell that it takes a while.
+
+    Args:
+        file: What to load.
+        imports: Modules to import before.
+
+    Raises:
+        FormatError: The file cannot be read, or a class that it names must be imported first.
+        TargetError: A module cannot be imported.
+    """
+    import_modules(imports or ())
+
     from intarsia import api
+    from intarsia.formats.pt2 import UnknownContainer
 
     with activity(f"loading {file}"):
-        return api.load_program(file)
+        try:
+            return api.load_program(file)
+        except UnknownContainer as error:
+            fix = "Add --import MODULE, which names the module of that class: a load imports nothing by itself."
+            raise UnknownContainer(error.subject, found=error.found, expected=error.expected, fix=fix) from error
 
 
 def read_call(program: Program, path: Path) -> Call:
@@ -72,16 +98,36 @@ def read_call(program: Program, path: Path) -> Call:
     return Call(tuple(args), kwargs)
 
 
-def draw_call(program: Program, seed: int) -> Call:
-    """One call with drawn inputs, every size in the middle of its range.
+class Drawn(NamedTuple):
+    """Calls with drawn inputs.
+
+    Attributes:
+        calls: One for each seed.
+        findings: What was taken from the example, for people.
+    """
+
+    calls: list[Call]
+    findings: tuple[str, ...]
+
+
+def draw_calls(program: Program, seeds: Iterable[int], example: Target | None = None) -> Drawn:
+    """Calls with drawn inputs, every size in the middle of its range.
+
+    Args:
+        program: Tells dtypes and sizes.
+        seeds: One for each call.
+        example: Its example inputs tell what may stand in integer inputs of which the program does not.
 
     Raises:
         UndrawableInput: Inputs cannot be drawn.
+        ConventionError: The example has another structure than the program's arguments.
     """
-    from intarsia.verification import Drawing, middle
+    from intarsia.verification import Call, Drawing, middle
 
     exported = program.exported_program
-    return Drawing(exported).draw(middle(exported), seed)
+    drawing = Drawing(exported, example and Call(example.args, example.kwargs))
+    point = middle(exported)
+    return Drawn([drawing.draw(point, seed) for seed in seeds], drawing.findings)
 
 
 @contextmanager

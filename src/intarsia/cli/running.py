@@ -11,10 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from intarsia.cli.console import output_console, progress_reporter
-from intarsia.cli.inputs import File, Inputs, call_program, draw_call, drawing_faults, load_program, read_call
+from intarsia.cli.inputs import (
+    Drawn,
+    File,
+    Imports,
+    Inputs,
+    call_program,
+    draw_calls,
+    drawing_faults,
+    load_program,
+    read_call,
+)
 from intarsia.cli.options import AsJson, Force
 from intarsia.cli.output import check_output
-from intarsia.errors import FormatError
+from intarsia.cli.target import load_target
+from intarsia.errors import ArgumentError, FormatError
 
 if TYPE_CHECKING:
     from intarsia.runtime.program import Program
@@ -33,6 +44,16 @@ def run_file(
     calls: Annotated[
         int, typer.Option(min=1, help="How many times to go through the inputs; state goes on from call to call.")
     ] = 1,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="TARGET",
+            help="The target that FILE was made of: where FILE does not tell what an integer input is for, it is drawn "
+            "from between the lowest and the highest integer of the target's example.",
+        ),
+    ] = None,
+    imports: Imports = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of drawn inputs, and of random operators.")] = 0,
     force: Force = False,
     as_json: AsJson = False,
@@ -44,17 +65,27 @@ def run_file(
     if output is not None:
         check_output(output, ".safetensors", force=force)
 
-    program = load_program(file)
-    made = [read_call(program, path) for path in inputs or ()] * calls
-    if not made:
-        with drawing_faults("Add --inputs FILE.safetensors."):
-            made = [draw_call(program, seed + index) for index in range(calls)]
-    results = _run(program, made, seed)
+    if inputs and against:
+        raise ArgumentError(
+            "--against",
+            found="--inputs beside it",
+            expected="one of the two: with --inputs nothing is drawn",
+            fix="Leave one of them out.",
+        )
+    target = load_target(against) if against else None
+    program = load_program(file, imports)
+    if inputs:
+        drawn = Drawn([read_call(program, path) for path in inputs] * calls, findings=())
+    else:
+        with drawing_faults("Add --inputs FILE.safetensors, or --against TARGET, whose example inputs tell."):
+            drawn = draw_calls(program, range(seed, seed + calls), target)
+    results = _run(program, drawn.calls, seed)
     if output is not None:
         _save(output, results)
     facts = {
         "inputs": [str(path) for path in inputs] if inputs else None,
         "seed": seed,
+        "findings": drawn.findings,
         "calls": [{name: _summary(value) for name, value in result.items()} for result in results],
         "saved": None if output is None else str(output),
     }
@@ -140,6 +171,8 @@ def _print(facts: Mapping[str, Any]) -> None:
     console = output_console()
     source = ", ".join(facts["inputs"] or [f"drawn with seed {facts['seed']}"])
     console.print(f"inputs: {source}", soft_wrap=True)
+    for finding in facts["findings"]:
+        console.print(f"note: {finding}", soft_wrap=True)
     for index, outputs in enumerate(facts["calls"]):
         rows = [(name, *_cells(leaf)) for name, leaf in outputs.items()]
         heading = "output" if len(facts["calls"]) == 1 else f"output of call {index + 1}"

@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
@@ -50,16 +50,16 @@ class FactoryError(TargetError):
         own_traceback: Traceback of that exception, from the target's code on.
     """
 
-    def __init__(self, text: str, error: BaseException, action: str) -> None:
+    def __init__(self, subject: str, error: BaseException, action: str) -> None:
         frames = error.__traceback__
         own = [frame for frame in traceback.extract_tb(frames) if not _is_machinery(frame.filename)]
         lines = ["Traceback (most recent call last):\n", *traceback.format_list(own)]
         self.own_traceback = "".join(lines + traceback.format_exception_only(error))
         super().__init__(
-            f"target {text!r}",
+            subject,
             found=f"{type(error).__name__} while it was {action}",
             expected="no exception",
-            fix="The traceback above is of the target's own code.",
+            fix="The traceback above is of its own code.",
         )
 
 
@@ -74,18 +74,19 @@ def load_target(text: str) -> Target:
             called without arguments, or it returns something else.
         FactoryError: The module or the factory raised.
     """
-    made = _call_factory(text)
+    subject = f"target {text!r}"
+    made = _call_factory(subject, text)
     import torch  # after the target was found: importing it takes long, and a mistyped target is told at once
 
     fix = "Return the model, its example arguments, keyword arguments or None, and dynamic shapes or None."
     if not isinstance(made, tuple) or len(made) != len(Target._fields):
-        raise _fault(text, f"{_kind_of(made)} returned", _RETURNS, fix)
+        raise _fault(subject, f"{_kind_of(made)} returned", _RETURNS, fix)
     model, args, kwargs, dynamic_shapes = made
     if not isinstance(model, torch.nn.Module | torch.export.ExportedProgram):
-        raise _fault(text, f"a model of type {type(model).__name__}", "an nn.Module or ExportedProgram", fix)
+        raise _fault(subject, f"a model of type {type(model).__name__}", "an nn.Module or ExportedProgram", fix)
     if not isinstance(args, tuple):
-        raise _fault(text, f"args of type {type(args).__name__}", "a tuple", fix)
-    return Target(model, args, _checked_kwargs(text, kwargs, fix) or {}, dynamic_shapes)
+        raise _fault(subject, f"args of type {type(args).__name__}", "a tuple", fix)
+    return Target(model, args, _checked_kwargs(subject, kwargs, fix) or {}, dynamic_shapes)
 
 
 def load_hybrid(text: str) -> HybridTarget:
@@ -99,90 +100,105 @@ def load_hybrid(text: str) -> HybridTarget:
         TargetError: As for `load_target`.
         FactoryError: The module or the factory raised.
     """
-    made = _call_factory(text)
+    subject = f"target {text!r}"
+    made = _call_factory(subject, text)
     import torch  # after the target was found: importing it takes long, and a mistyped target is told at once
 
     fix = "Return the hybrid; where its graph has no metadata, with example args, kwargs and dynamic_shapes."
     if isinstance(made, torch.fx.GraphModule):
         return HybridTarget(made, None, None, None)
     if not isinstance(made, tuple) or len(made) != len(HybridTarget._fields):
-        raise _fault(text, f"{_kind_of(made)} returned", _RETURNS_HYBRID, fix)
+        raise _fault(subject, f"{_kind_of(made)} returned", _RETURNS_HYBRID, fix)
     hybrid, args, kwargs, dynamic_shapes = made
     if not isinstance(hybrid, torch.fx.GraphModule):
-        raise _fault(text, f"a hybrid of type {type(hybrid).__name__}", "a torch.fx.GraphModule", fix)
+        raise _fault(subject, f"a hybrid of type {type(hybrid).__name__}", "a torch.fx.GraphModule", fix)
     if not isinstance(args, tuple | None):
-        raise _fault(text, f"args of type {type(args).__name__}", "a tuple or None", fix)
-    return HybridTarget(hybrid, args, _checked_kwargs(text, kwargs, fix), dynamic_shapes)
+        raise _fault(subject, f"args of type {type(args).__name__}", "a tuple or None", fix)
+    return HybridTarget(hybrid, args, _checked_kwargs(subject, kwargs, fix), dynamic_shapes)
 
 
-def _call_factory(text: str) -> object:
+def import_modules(names: Iterable[str]) -> None:
+    """Import what the option --import names.
+
+    Args:
+        names: `package.module` or `file.py`, each. The working directory is importable.
+
+    Raises:
+        TargetError: A module does not exist.
+        FactoryError: A module raised.
+    """
+    with redirect_stdout(sys.stderr):
+        for name in names:
+            _import_module(f"--import {name}", name)
+
+
+def _call_factory(subject: str, text: str) -> object:
     place, separator, name = text.rpartition(":")
     if not (separator and place and name):
-        raise _formless(text)
+        raise _formless(subject, text)
     # What the target's code prints is not the command's output.
     with redirect_stdout(sys.stderr):
-        factory = _find_factory(text, _import_module(text, place), name)
+        factory = _find_factory(subject, _import_module(subject, place), name)
         error_console().print(f"calling {text}", markup=False)
         try:
             return factory()
         except (Exception, SystemExit) as error:
-            raise FactoryError(text, error, "called") from error
+            raise FactoryError(subject, error, "called") from error
 
 
-def _formless(text: str) -> TargetError:
+def _formless(subject: str, text: str) -> TargetError:
     path = Path(text)
     if path.is_file() and path.suffix != ".py":
         kind = recognise(path)
-        return _fault(text, kind.what, _FORM, kind.advice)
+        return _fault(subject, kind.what, _FORM, kind.advice)
     fix = "Write the module or the file, a colon and the name of the factory."
-    return _fault(text, "no factory name" if text.strip(": ") else "no text", _FORM, fix)
+    return _fault(subject, "no factory name" if text.strip(": ") else "no text", _FORM, fix)
 
 
-def _import_module(text: str, place: str) -> ModuleType:
+def _import_module(subject: str, place: str) -> ModuleType:
     try:
         if place.endswith(".py"):
-            return _import_file(text, Path(place))
+            return _import_file(subject, Path(place))
         if str(Path.cwd()) not in sys.path:
             sys.path.insert(0, str(Path.cwd()))
         return importlib.import_module(place)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{place}.".startswith(f"{error.name}."):
-            raise FactoryError(text, error, "imported") from error
+            raise FactoryError(subject, error, "imported") from error
         found = f"no module {error.name!r}"
-        raise _fault(text, found, "a module that can be imported", "Check the name and the directory.") from error
+        raise _fault(subject, found, "a module that can be imported", "Check the name and the directory.") from error
     except TargetError:
         raise
     except (Exception, SystemExit) as error:
-        raise FactoryError(text, error, "imported") from error
+        raise FactoryError(subject, error, "imported") from error
 
 
-def _import_file(text: str, path: Path) -> ModuleType:
+def _import_file(subject: str, path: Path) -> ModuleType:
     if not path.is_file():
-        raise _fault(text, f"no file {str(path)!r}", "a Python file", "Check the path.")
+        raise _fault(subject, f"no file {str(path)!r}", "a Python file", "Check the path.")
     sys.path.insert(0, str(path.parent.resolve()))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise _fault(text, f"a file {str(path)!r} that Python cannot import", "a Python file", "Check its name.")
+        raise _fault(subject, f"a file {str(path)!r} that Python cannot import", "a Python file", "Check its name.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     return module
 
 
-def _find_factory(text: str, module: ModuleType, name: str) -> Callable[[], object]:
+def _find_factory(subject: str, module: ModuleType, name: str) -> Callable[[], object]:
     factory = getattr(module, name, None)
     if factory is None:
         functions = [key for key, value in vars(module).items() if _is_own_function(value, module)]
         known = near_match(name, functions) or f"It has {', '.join(functions) or 'no functions'}."
-        raise _fault(text, f"nothing named {name!r}", "a function of the module", known)
+        raise _fault(subject, f"nothing named {name!r}", "a function of the module", known)
     if not callable(factory):
-        raise _fault(text, f"{name!r} of type {type(factory).__name__}", "a function", f"Make {name!r} a function.")
+        raise _fault(subject, f"{name!r} of type {type(factory).__name__}", "a function", f"Make {name!r} a function.")
     required = _required(factory)
     if required:
         found = f"a function that needs {', '.join(required)}"
-        raise _fault(
-            text, found, "a function without arguments", f"Give {name!r} defaults, or write a function that calls it."
-        )
+        fix = f"Give {name!r} defaults, or write a function that calls it."
+        raise _fault(subject, found, "a function without arguments", fix)
     return factory  # type: ignore[no-any-return] # callable, as just checked
 
 
@@ -200,9 +216,9 @@ def _required(factory: Callable[..., object]) -> list[str]:
     return [p.name for p in parameters if p.default is p.empty and p.kind not in optional]
 
 
-def _checked_kwargs(text: str, kwargs: object, fix: str) -> dict[str, Any] | None:
+def _checked_kwargs(subject: str, kwargs: object, fix: str) -> dict[str, Any] | None:
     if not isinstance(kwargs, Mapping | None):
-        raise _fault(text, f"kwargs of type {type(kwargs).__name__}", "a dict or None", fix)
+        raise _fault(subject, f"kwargs of type {type(kwargs).__name__}", "a dict or None", fix)
     return None if kwargs is None else dict(kwargs)
 
 
@@ -210,8 +226,8 @@ def _kind_of(made: object) -> str:
     return f"a tuple of {len(made)}" if isinstance(made, tuple) else type(made).__name__
 
 
-def _fault(text: str, found: str, expected: str, fix: str) -> TargetError:
-    return TargetError(f"target {text!r}", found=found, expected=expected, fix=fix)
+def _fault(subject: str, found: str, expected: str, fix: str) -> TargetError:
+    return TargetError(subject, found=found, expected=expected, fix=fix)
 
 
 def _is_machinery(filename: str) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from intarsia.cli.console import output_console, progress_reporter
-from intarsia.cli.inputs import Against, File, Inputs, drawing_faults, load_program, read_call
+from intarsia.cli.inputs import Against, File, Imports, Inputs, drawing_faults, load_program, read_call
 from intarsia.cli.options import AsJson
 from intarsia.cli.target import Target, load_target
 from intarsia.errors import TargetError
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 _FIX = "Add --inputs FILE.safetensors, or --against TARGET, whose example inputs tell what may stand there."
 
 
-def verify_file(file: File, *, against: Against = None, inputs: Inputs = None, as_json: AsJson = False) -> None:
+def verify_file(
+    file: File, *, against: Against = None, inputs: Inputs = None, imports: Imports = None, as_json: AsJson = False
+) -> None:
     """Check that FILE computes what its graph and the model do.
 
     Several calls are made at the corners of the ranges of all sizes, with drawn inputs, and state goes on from call to
@@ -30,7 +32,7 @@ def verify_file(file: File, *, against: Against = None, inputs: Inputs = None, a
 
     from intarsia import api
 
-    program = load_program(file)
+    program = load_program(file, imports)
     calls = [read_call(program, path) for path in inputs] if inputs else None
     with progress_reporter("verifying") as progress, drawing_faults(_FIX):
         result = api.verify(

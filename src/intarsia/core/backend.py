@@ -52,7 +52,7 @@ class Engine(Protocol):
 
 
 class Backend(Protocol):
-    """Builds engines (`supports`, `build`) and loads them (`load`, `rebuild`).
+    """Builds engines (`check_options`, `supports`, `build`) and loads them (`load`, `rebuild`).
 
     Constructing a backend imports nothing heavy and never fails; each half imports its library when it is first
     used and raises `EngineUnavailable` (naming the extra that installs it) when it is missing.
@@ -67,6 +67,15 @@ class Backend(Protocol):
     """
 
     name: str
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Refuse what no engine can be built with, before a model is captured.
+
+        Raises:
+            EngineUnavailable: The library is not installed.
+            ArgumentError: The library does not know an option, or does not take its value.
+        """
+        ...
 
     def supports(self, node: torch.fx.Node) -> str | None:
         """None when the backend takes this `call_function` node, else the reason why not, as a short phrase.

@@ -48,6 +48,10 @@ class Numbering:
             found = self._numbers[key] = Number(origin, body)
         return found
 
+    def keys(self) -> dict[Number, Any]:
+        """The key of each number; made anew, for a message when a comparison has failed."""
+        return {number: key for key, number in self._numbers.items()}
+
 
 class FreeValues:
     """What a body reads from outside of itself: operands that its operator passes on, and attributes.

@@ -16,18 +16,54 @@ from intarsia.core.operands import operands_of
 _UNTOLD_VIEWS = frozenset(
     getattr(torch.ops.aten, name)
     for name in (
+        "_unsafe_view",
         "alpha_dropout",
         "atleast_1d",
         "atleast_2d",
         "atleast_3d",
         "broadcast_tensors",
+        "cartesian_prod",
+        "conj_physical",
+        "dequantize",
         "dropout",
         "einsum",
         "feature_alpha_dropout",
         "feature_dropout",
+        "flatten_dense_tensors",
+        "lift",
+        "meshgrid",
+        "sum_to_size",
+        "to_dense",
         "type_as",
+        "unflatten_dense_tensors",
+        "unsafe_chunk",
+        "unsafe_split",
+        "unsafe_split_with_sizes",
     )
 )
+
+PARTIAL_WRITES = frozenset(
+    getattr(getattr(torch.ops.aten, name), overload)
+    for name, overload in (
+        ("copy", "default"),
+        ("diagonal_scatter", "default"),
+        ("index_add", "default"),
+        ("index_copy", "default"),
+        ("index_fill", "int_Scalar"),
+        ("index_fill", "int_Tensor"),
+        ("index_put", "default"),
+        ("masked_fill", "Scalar"),
+        ("masked_fill", "Tensor"),
+        ("masked_scatter", "default"),
+        ("scatter", "src"),
+        ("scatter", "value"),
+        ("scatter_add", "default"),
+        ("scatter_reduce", "two"),
+        ("select_scatter", "default"),
+        ("slice_scatter", "default"),
+    )
+)
+"""Functional operators that return their first argument with a part replaced, which can be done in place."""
 
 Nodes = frozenset[torch.fx.Node]
 

@@ -51,7 +51,7 @@ def build_engines(
         IntarsiaError: As the backend raises it for what no fallback mends: its library is not installed, an
             option is wrong.
     """
-    _check_options(options)
+    check_options(backend, options)
     report = progress or _ignore
     failed: dict[str, str] = {}
     planned = set(plan.engines)
@@ -77,7 +77,13 @@ def _ignore(done: int, total: int, name: str) -> None:
     """Progress that nobody watches."""
 
 
-def _check_options(options: Any) -> None:
+def check_options(backend: Backend, options: Any) -> None:
+    """Refuse options before anything is captured or built with them.
+
+    Raises:
+        ArgumentError: `options` is no mapping, or the backend does not take one of them.
+        EngineUnavailable: The backend's library is not installed.
+    """
     if not isinstance(options, Mapping | None):
         raise ArgumentError(
             "options",
@@ -85,6 +91,7 @@ def _check_options(options: Any) -> None:
             expected="a mapping from names to values, or None",
             fix='Write options={"NAME": "value"}, with the names of the backend\'s library.',
         )
+    backend.check_options(options or {})
 
 
 def _settle(plan: Coverage, failed: Mapping[str, str]) -> Coverage:

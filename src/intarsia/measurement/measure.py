@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import torch
@@ -24,7 +25,12 @@ Sides: TypeAlias = Mapping[str, Callable[[], Any]]
 
 
 def measure(
-    sides: Sides, rounds: int, *, may_fail: Collection[str] = (), progress: Callable[[int, int, str], None]
+    sides: Sides,
+    rounds: int,
+    *,
+    prepare: Sides = MappingProxyType({}),
+    may_fail: Collection[str] = (),
+    progress: Callable[[int, int, str], None],
 ) -> Measurement:
     """Time the calls of several sides, taken in turns, so that what else the machine does meets all of them alike.
 
@@ -36,6 +42,7 @@ def measure(
     Args:
         sides: The first one is what the others are compared with.
         rounds: How often each side is timed, at least twice.
+        prepare: By name of a side: what is called before each of its calls, and is not timed.
         may_fail: Names of sides that are left out from the first call on that raises; not that of the first side.
         progress: Called with steps done, steps in all, and the name of the next one.
 
@@ -50,7 +57,7 @@ def measure(
         >>> [row.name for row in found.rows if row.ratio], found.rounds
         (['max'], 3)
     """
-    clocks = [_Clock(call, may_fail=name in may_fail) for name, call in sides.items()]
+    clocks = [_Clock(call, prepare.get(name, _nothing), may_fail=name in may_fail) for name, call in sides.items()]
     total = len(clocks) + WARM_UP + rounds
     for done, (name, clock) in enumerate(zip(sides, clocks, strict=True)):
         progress(done, total, f"first call, {name}")
@@ -69,8 +76,9 @@ def measure(
 class _Clock:
     """Times the calls of one side, until one raises."""
 
-    def __init__(self, call: Callable[[], Any], *, may_fail: bool) -> None:
+    def __init__(self, call: Callable[[], Any], prepare: Callable[[], Any], *, may_fail: bool) -> None:
         self._call = call
+        self._prepare = prepare
         self._may_fail = may_fail
         self._first: float | None = None
         self._times: list[float] = []
@@ -98,6 +106,8 @@ class _Clock:
         return Row(name, self._first, Spread.of(self._times), ratio)
 
     def _seconds(self) -> float | None:
+        self._prepare()
+        _finish()
         begin = time.perf_counter()
         try:
             self._call()
@@ -108,6 +118,10 @@ class _Clock:
             self._fault = f"{type(error).__name__}: {first_line(error)}"
             return None
         return time.perf_counter() - begin
+
+
+def _nothing() -> None:
+    pass
 
 
 def _finish() -> None:

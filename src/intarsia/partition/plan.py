@@ -12,6 +12,7 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from intarsia._torch import HigherOrderOperator, OpOverload
+from intarsia.core.writes import PARTIAL_WRITES
 from intarsia.partition.operators import (
     has_own_sizes,
     is_getitem,
@@ -32,6 +33,7 @@ Supports = Callable[[Node], str | None]
 
 TRAILING_LAYOUT = "changes only the layout of an engine's output"
 KEPT = "named in torch_executed_ops"
+STATE_WRITE = "writes part of the state, which torch does in place"
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,16 @@ class Planner:
 
     def _refuse_alone(self, node: Node) -> str | None:
         """Why the node cannot run on an engine, whatever stands around it."""
-        return _refuse_target(node) or _refuse_results(node) or self._supports(node)
+        return _refuse_target(node) or _refuse_results(node) or self._refuse_state_write(node) or self._supports(node)
+
+    def _refuse_state_write(self, node: Node) -> str | None:
+        """An engine would take the whole entry and return another one, to be copied back."""
+        if node.target not in PARTIAL_WRITES:
+            return None
+        base: Any = node
+        while base.op == "call_function" and (base.target in PARTIAL_WRITES or is_layout(base)):
+            base = base.args[0]
+        return STATE_WRITE if self._state.is_written(base) else None
 
     def _propose(self) -> list[dict[Node, None]]:
         # The partitioner lists all submodules for each node; it needs none of them.

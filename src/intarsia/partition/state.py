@@ -35,10 +35,14 @@ class State:
 
     def is_constant(self, node: torch.fx.Node) -> bool:
         """Whether the node reads a tensor that no operator of the graph writes, through whatever name or view."""
-        if node.op != "get_attr":
-            return False
-        value = self.value(node.target)
-        return isinstance(value, torch.Tensor) and _memory(value) not in self._written
+        return self._is_tensor(node) and not self.is_written(node)
+
+    def is_written(self, node: torch.fx.Node) -> bool:
+        """Whether the node reads a tensor that an operator of the graph writes, through whatever name or view."""
+        return self._is_tensor(node) and _memory(self.value(node.target)) in self._written
+
+    def _is_tensor(self, node: torch.fx.Node) -> bool:
+        return node.op == "get_attr" and isinstance(self.value(node.target), torch.Tensor)
 
     def place(self, path: str, module: torch.nn.Module) -> None:
         """Give `module` the attribute at `path`: the same object, of the same kind, under the same path."""

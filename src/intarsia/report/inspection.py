@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from intarsia.report.drawing import byte_text, plain_table
-from intarsia.report.program import LeafFacts, ProgramFacts
+from intarsia.report.program import LeafFacts, ProgramFacts, StateFacts
 
 
 def draw_program(facts: ProgramFacts) -> RenderableType:
@@ -72,8 +72,9 @@ def _short_version(text: str) -> str:
 
 
 def _state(facts: ProgramFacts) -> RenderableType:
-    rows = [
-        (entry.name, entry.kind, entry.type, byte_text(entry.size_bytes), ", ".join(entry.written_by))
-        for entry in facts.state
-    ]
+    rows = [(entry.name, entry.kind, entry.type, byte_text(entry.size_bytes), _written(entry)) for entry in facts.state]
     return plain_table(("state", "kind", "type", "bytes", "written by"), rows)
+
+
+def _written(entry: StateFacts) -> str:
+    return "; ".join(filter(None, (", ".join(entry.written_by), entry.writing)))

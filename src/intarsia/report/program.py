@@ -63,6 +63,8 @@ class StateFacts:
         type: Dtype and shape, for instance "f32[384]"; the class of an object.
         size_bytes: Bytes of its elements.
         written_by: What writes it in a call, "aten.add.Tensor (%add_1)" for instance; empty when nothing does.
+        writing: "in place" where a call writes only what changes, "whole copy: ..." with the reason where it copies
+            the whole entry; empty when nothing writes it, or nobody said how.
     """
 
     name: str
@@ -70,6 +72,7 @@ class StateFacts:
     type: str
     size_bytes: int
     written_by: tuple[str, ...] = ()
+    writing: str = ""
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,11 @@ class ProgramFacts:
 
 
 def describe_program(
-    program: ExportedProgram, *, versions: Mapping[str, str] | None = None, ledger: Ledger | None = None
+    program: ExportedProgram,
+    *,
+    versions: Mapping[str, str] | None = None,
+    ledger: Ledger | None = None,
+    writes: Mapping[str, str] | None = None,
 ) -> ProgramFacts:
     """Gather the facts about a program. Nothing is executed, and no engine is instantiated.
 
@@ -131,13 +138,16 @@ def describe_program(
         program: Program of either dialect, with or without engines.
         versions: What wrote the program -> version, as its manifest says; None when it carries none.
         ledger: The account of its export, when there is one.
+        writes: State entry that a call writes -> why it is copied as a whole, or no text where only what changes is
+            written.
 
     Raises:
         EngineError: An engine's container is damaged.
     """
     engines = tuple(_engines(program))
     writers = _writers(program)
-    state = tuple(_state(program, {engine.constant for engine in engines}, writers))
+    writing = {name: f"whole copy: {reason}" if reason else "in place" for name, reason in (writes or {}).items()}
+    state = tuple(_state(program, {engine.constant for engine in engines}, writers, writing))
     return ProgramFacts(
         dialect=program.dialect,
         nodes=len(program.graph.nodes),
@@ -254,7 +264,9 @@ def _entries(program: ExportedProgram, engines: Collection[str]) -> Iterator[tup
             yield spec, spec.target, program.state_dict.get(spec.target, program.constants.get(spec.target))
 
 
-def _state(program: ExportedProgram, engines: Collection[str], writers: Writers) -> Iterator[StateFacts]:
+def _state(
+    program: ExportedProgram, engines: Collection[str], writers: Writers, writing: Mapping[str, str]
+) -> Iterator[StateFacts]:
     for spec, name, value in _entries(program, engines):
         is_tensor = isinstance(value, torch.Tensor)
         yield StateFacts(
@@ -263,6 +275,7 @@ def _state(program: ExportedProgram, engines: Collection[str], writers: Writers)
             type=value_type(value) if is_tensor else type(value).__name__,
             size_bytes=value.numel() * value.element_size() if is_tensor else 0,
             written_by=writers.get(spec.arg.name, ()),
+            writing=writing.get(name, ""),
         )
 
 

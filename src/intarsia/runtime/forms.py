@@ -129,8 +129,8 @@ _OTHER_VIEWS = frozenset(
 
 
 def is_part(node: Node) -> bool:
-    """Whether a node is a part of its first argument: the same memory, each element once."""
-    return node.op == "call_function" and node.target in _PARTS
+    """Whether a node is a part of its first argument, told by position: the same memory, each element once."""
+    return node.op == "call_function" and node.target in _PARTS and bool(node.args) and not node.kwargs
 
 
 def reads_nothing(node: Node) -> bool:
@@ -144,10 +144,10 @@ def part_shown(node: Node) -> Part:
 
 
 def read_write(node: Node) -> PartialWrite | None:
-    """The functional write that a node is, or None when it is none."""
+    """The functional write that a node is, or None when it is none, or its first argument is given by keyword."""
     if node.target is operator.getitem:
         return _read_engine_output(node)
-    if node.op != "call_function" or not isinstance(node.target, OpOverload):
+    if node.op != "call_function" or not isinstance(node.target, OpOverload) or not node.args:
         return None
     in_place = _IN_PLACE.get(node.target)
     if in_place is not None:
@@ -174,7 +174,7 @@ def _read_engine_output(node: Node) -> PartialWrite | None:
 
 def _read_masked_select(node: Node) -> PartialWrite | None:
     """`where(arange == index, source, destination)`: what torch's decomposition makes of `select_scatter`."""
-    if node.target is not aten.where.self:
+    if node.target is not aten.where.self or node.kwargs:
         return None
     mask, spread, destination = map(_node, node.args)
     if not (_is_call(mask, aten.eq.Scalar) and _is_call(spread, aten.expand.default)):
@@ -198,7 +198,8 @@ def _read_masked_select(node: Node) -> PartialWrite | None:
 
 
 def _is_call(node: Node, target: OpOverload) -> bool:
-    return node.op == "call_function" and node.target is target
+    """Whether a node calls an operator with its two arguments given by position."""
+    return node.op == "call_function" and node.target is target and len(node.args) == 2
 
 
 def _node(argument: Any) -> Node:

@@ -10,8 +10,9 @@ into the live tensor at once. That changes nothing that anybody can see if all o
    and the outer write has nothing left to do: the two must name the same part, and nothing else of the whole may have
    been written since the outer destination had its value.
 2. *Readers.* Between a write in place and the copy that it stands for, nobody reads the entry, or a view of it, as it
-   was before; after a later write nobody reads the value, or a view of it, as it was then. Graph order is running
-   order. Making a view reads nothing; a higher-order operator and an engine read all that they are given.
+   was before; after a later write nobody reads the value, or a view of it, as it was then. Nobody writes the value
+   itself in place, for it is memory of its own in the functional form. Graph order is running order. Making a view
+   reads nothing; a higher-order operator and an engine read all that they are given.
 3. *Aliases.* Entries that share memory count as one, and only one of them is written by a declared write. What a write
    reads besides its destination does not share memory with it. The entry shows no element twice, and its strides are
    those that the graph's operators were told, for a functional write keeps the strides of its destination.
@@ -50,6 +51,12 @@ class StateWrite:
         name: Name of the entry.
         operators: What writes, in graph order, by the names that torch has for the operators.
         reason: Why the whole entry is copied after each call; empty when it is written in place.
+
+    Example:
+        >>> StateWrite("cache", ("index_copy",)).in_place
+        True
+        >>> StateWrite("cache", ("roll",), "%roll makes the whole value").in_place
+        False
     """
 
     name: str

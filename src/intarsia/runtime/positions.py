@@ -13,6 +13,7 @@ import torch
 from torch.fx import Node
 
 from intarsia._torch import OpOverload
+from intarsia.core.writes import arguments_at
 from intarsia.errors import PositionError
 
 _ALONG_DIM = ("index_copy", "index_add", "index_fill", "scatter", "scatter_add", "scatter_reduce")
@@ -42,12 +43,14 @@ def positions_of(node: Node) -> Iterator[Position]:
         return
     name = node.target.overloadpacket.__name__.removesuffix("_")
     if name in _ALONG_DIM:
-        indices = {node.args[1]: node.args[2]}
+        destination, dim, index = arguments_at(node, (0, 1, 2))
+        indices = {dim: index}
     elif name == "index_put":
-        indices = dict(enumerate(node.args[1]))  # type: ignore[arg-type]
+        destination, listed = arguments_at(node, (0, 1))
+        indices = dict(enumerate(listed))
     else:
         return
-    shape = node.args[0].meta["val"].shape  # type: ignore[union-attr]
+    shape = destination.meta["val"].shape
     given: dict[Any, Node] = {dim: index for dim, index in indices.items() if isinstance(index, Node)}
     if any(index.meta["val"].dtype in (torch.bool, torch.uint8) for index in given.values()):
         return

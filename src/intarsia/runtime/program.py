@@ -35,6 +35,11 @@ class Manifest(Protocol):
         """The account of the export, when the file holds it."""
         ...
 
+    @property
+    def coverage(self) -> Mapping[str, Any] | None:
+        """Where each operator runs, as JSON values, when the file holds it."""
+        ...
+
 
 class _Graph(NamedTuple):
     """A flat graph that can be run.
@@ -133,7 +138,19 @@ class Program:
 
     @property
     def writes(self) -> Mapping[str, StateWrite]:
-        """How each state entry that the program writes is written, by name."""
+        """How each state entry that the program writes is written, by name.
+
+        Example:
+            >>> class Counter(torch.nn.Module):
+            ...     def __init__(self):
+            ...         super().__init__()
+            ...         self.register_buffer("calls", torch.zeros(()))
+            ...     def forward(self, x):
+            ...         return x + self.calls.add_(1)
+            >>> program = Program(torch.export.export(Counter(), (torch.zeros(2),)))
+            >>> program.writes["calls"]
+            StateWrite(name='calls', operators=('add_',), reason='')
+        """
         return MappingProxyType(self._writes)
 
     def reset(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -10,7 +11,7 @@ from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 
 from intarsia._torch import schema_of
-from intarsia.core.writes import aliased_arguments
+from intarsia.core.writes import Writes, aliased_arguments, arguments_at
 from intarsia.runtime.forms import PartialWrite, is_part, part_shown, read_write, reads_nothing
 
 _COPY = torch.ops.aten.copy_.default
@@ -86,6 +87,9 @@ class Proof:
         self._tensors = tensors
         self._declared = declared
         self._writers = writers
+        self._writes = Writes()
+        bodies = program.graph.find_nodes(op="get_attr")
+        self._bodies = {str(node.target): program.graph_module.get_submodule(str(node.target)) for node in bodies}
         self._memory_of = {node: _memory_key(tensor) for node, tensor in tensors.items()}
         self._memories = {key: _Memory() for key in self._memory_of.values()}
         self._written_by: dict[Node, set[int]] = {}
@@ -110,7 +114,7 @@ class Proof:
         nodes = {node: None for node in self._chain if self._roots[node] is placeholder}
         nodes |= dict.fromkeys(node for node in self._writers.get(placeholder, ()) if node not in self._absorbed)
         if not nodes and placeholder in self._declared:
-            nodes[self._declared[placeholder]] = None
+            nodes[_maker(self._declared[placeholder])] = None
         calls = {(node in self._chain and self._chain[node].engine) or node for node in nodes}
         ordered = (node for node in self._program.graph.nodes if node in calls)
         names = (str(getattr(node.target, "overloadpacket", node.target)).removeprefix("aten.") for node in ordered)
@@ -153,11 +157,11 @@ class Proof:
 
     def _copied_whole(self, node: Node) -> tuple[Node, Node] | None:
         """The entry and the value of a `copy_` of a whole entry."""
-        if node.target is not _COPY or not isinstance(node.args[1], Node):
+        if node.target is not _COPY:
             return None
-        destination: Any
-        value: Any
-        destination, value = node.args[:2]
+        destination, value = arguments_at(node, (0, 1))
+        if not isinstance(value, Node):
+            return None
         while _writes_first(destination):
             destination = destination.args[0]
         return (destination, value) if destination in self._tensors else None
@@ -193,9 +197,6 @@ class Proof:
                     self._write(node, self._chain[node])
             elif node.op == "call_function":
                 self._call(node)
-        for placeholder, value in self._declared.items():
-            if value in self._chain and self._aliases[value][0].place != (placeholder,):
-                self._memory_at(placeholder).refuse(f"%{value.name} has its dims in another order")
         self._check_outputs()
 
     def _call(self, node: Node) -> None:
@@ -210,22 +211,25 @@ class Proof:
         shared = [alias._replace(place=(*alias.place, *step)) for alias in self._shown(aliased_arguments(node))]
         if shared:
             self._aliases[node] = shared
+        for alias in self._shown(self._writes.of(node, self._bodies)):
+            if alias.version is not None:
+                self._memories[alias.memory].refuse(f"%{node.name} writes what is only to be copied into it")
         for key in self._written_by.get(node, ()):
             memory = self._memories[key]
             if any(alias.memory == key and alias.version is not None for alias in self._shown(node.all_input_nodes)):
-                memory.refuse(f"%{node.name} writes what is only to be copied into it")
+                memory.refuse(f"%{node.name} also reads what it writes")
             memory.written.append(())
             memory.settled = len(memory.written)
 
     def _settles(self, node: Node) -> bool:
         """Whether a node copies into an entry what has been written into it in place by then."""
         copied = self._copied_whole(node)
-        if copied is None or copied[1] not in self._chain:
+        if copied is None or copied[1] not in self._chain or self._roots[copied[1]] is not copied[0]:
             return False
         placeholder, value = copied
         (alias,) = self._aliases[value]
         memory = self._memories[alias.memory]
-        if alias.place != (placeholder,) or alias.version != len(memory.written):
+        if alias.version != len(memory.written):
             memory.refuse(f"%{value.name} is no longer what was written")
         memory.settled = len(memory.written)
         self._absorbed[node] = placeholder
@@ -281,11 +285,19 @@ class Proof:
                 self._copied[position] = {alias.memory for alias in aliases if alias.version is not None}
 
 
+def _maker(value: Node) -> Node:
+    """The call that makes a value, which may be one of several that it makes."""
+    while value.target is operator.getitem:
+        value = value.all_input_nodes[0]
+    return value
+
+
 def _writes_first(node: Any) -> bool:
     """Whether a node is a call that writes its first argument, and nothing else, in place, and returns it."""
     return (
         node.op == "call_function"
         and schema_of(node.target).written == (0,)
+        and bool(node.args)
         and aliased_arguments(node) == [node.args[0]]
     )
 

@@ -23,6 +23,16 @@ class Snapshot:
     Attributes:
         program: The exported program whose state it is.
         tensors: Copies of the entries that differ, or may differ, from the initial state, by name.
+
+    Example:
+        >>> from intarsia.runtime.program import Program
+        >>> program = Program(torch.export.export(torch.nn.Linear(2, 1), (torch.ones(1, 2),)))
+        >>> program.state["bias"] = torch.tensor([5.0])
+        >>> snapshot = program.snapshot()
+        >>> program.reset()
+        >>> program.restore(snapshot)
+        >>> program.state["bias"]
+        tensor([5.])
     """
 
     program: torch.export.ExportedProgram
@@ -60,6 +70,15 @@ class State(MutableMapping[str, Any]):
 
     Raises:
         StateError: The program has no value for an entry.
+
+    Example:
+        >>> linear = torch.nn.Linear(2, 1)
+        >>> state = State(torch.export.export(linear, (torch.ones(1, 2),)), written=[])
+        >>> state
+        State('weight', 'bias')
+        >>> state["bias"] = torch.tensor([5.0])
+        >>> state["bias"], bool(linear.bias == 5)
+        (tensor([5.]), False)
     """
 
     leading: tuple[Any, ...]
@@ -208,9 +227,17 @@ class State(MutableMapping[str, Any]):
             found, expected = f"a {type(value).__name__}", _describe(entry)
         elif (value.dtype, value.shape, value.device) != (entry.dtype, entry.shape, entry.device):
             found, expected = _describe(value), _describe(entry)
+        elif _is_expanded(entry):
+            found, expected = "a new value", "none, for the entry shows an element of another one several times"
         else:
             return
         raise StateError(f"state {name!r}", found=found, expected=expected, fix="Nothing was set: pass what fits.")
+
+
+def _is_expanded(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.strided and any(
+        stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)
+    )
 
 
 def _describe(tensor: torch.Tensor) -> str:

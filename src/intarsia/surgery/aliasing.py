@@ -16,12 +16,13 @@ from intarsia.errors import MutationError
 _COPY = torch.ops.aten.copy_.default
 
 
-def check_engine_writes(graph: Graph, targets: Mapping[Node, str]) -> None:
+def check_engine_writes(graph: Graph, targets: Mapping[Node, str], engines: Mapping[Node, str]) -> None:
     """Check what engines write into the memory of their inputs, as their signatures say.
 
     Args:
         graph: The new graph, before any write is taken out of it.
         targets: Placeholders of state and inputs, with the names that the user knows.
+        engines: Placeholders of state, with the path of the partition that reads each.
 
     Raises:
         MutationError: An engine would write into a computed value, or the graph does not show its write.
@@ -33,7 +34,7 @@ def check_engine_writes(graph: Graph, targets: Mapping[Node, str]) -> None:
             destination = _written(inputs[position])
             if destination not in targets:
                 raise MutationError(
-                    f"engine '{targets[engine]}'",
+                    f"engine '{engines[engine]}'",
                     found=f"output {output} aliases input {position}, which is computed (%{destination.name})",
                     expected="a buffer or an input of the program",
                     consequence="Its update would be lost.",
@@ -42,7 +43,7 @@ def check_engine_writes(graph: Graph, targets: Mapping[Node, str]) -> None:
                 )
             if not _is_shown(call, output, destination):
                 raise MutationError(
-                    f"engine '{targets[engine]}'",
+                    f"engine '{engines[engine]}'",
                     found=f"output {output} aliases input {position} ('{targets[destination]}'), and nothing shows it",
                     expected="a copy_ of the output into the input",
                     consequence="Its update would be lost.",

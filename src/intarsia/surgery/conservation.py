@@ -18,6 +18,7 @@ from intarsia._torch import is_training, pytree, pytree_convention
 from intarsia.core.numbering import Number, Numbering, key_of
 from intarsia.core.reading import Reader, Traced
 from intarsia.errors import ConservationError
+from intarsia.surgery.difference import tell_apart
 from intarsia.surgery.values import flatten
 
 _USER = OutputKind.USER_OUTPUT
@@ -53,9 +54,9 @@ def check_conservation(
     before = Reader(numbering, writes_in_place=in_place, traced=traced)
     given = {node: pytree.tree_map_only(Node, lambda leaf: inputs[leaf.name], value) for node, value in values.items()}
     returned = before.read(hybrid, hybrid.graph, given)
-    _compare_outputs(hybrid, returned, program, results)
-    _compare_writes(before.written, program, results, known)
-    _compare_effects(before.effects, after.effects)
+    _compare_outputs(hybrid, returned, program, results, numbering)
+    _compare_writes(before.written, program, results, known, numbering)
+    _compare_effects(after.effects, before.effects, numbering)
 
 
 def _program_inputs(program: ExportedProgram, numbering: Numbering) -> tuple[dict[str, Number], dict[str, Number]]:
@@ -72,7 +73,9 @@ def _program_inputs(program: ExportedProgram, numbering: Numbering) -> tuple[dic
     return inputs, state
 
 
-def _compare_outputs(hybrid: GraphModule, returned: Any, program: ExportedProgram, results: Sequence[Any]) -> None:
+def _compare_outputs(
+    hybrid: GraphModule, returned: Any, program: ExportedProgram, results: Sequence[Any], numbering: Numbering
+) -> None:
     convention = pytree_convention(hybrid.graph)
     if convention is not None and convention.out_spec is not None:
         leaves = list(returned) if isinstance(returned, (list, tuple)) else [returned]
@@ -83,11 +86,15 @@ def _compare_outputs(hybrid: GraphModule, returned: Any, program: ExportedProgra
         raise _lost("the outputs' structure", f"{program.call_spec.out_spec} of {len(user)} leaves", str(spec))
     for index, (found, wanted) in enumerate(zip(user, expected, strict=True)):
         if key_of(found) != key_of(wanted):
-            raise _lost(f"output {index}", _origin(found), _origin(wanted))
+            raise _differing(f"output {index}", found, wanted, numbering)
 
 
 def _compare_writes(
-    written: Mapping[Number, Any], program: ExportedProgram, results: Sequence[Any], inputs: Mapping[str, Number]
+    written: Mapping[Number, Any],
+    program: ExportedProgram,
+    results: Sequence[Any],
+    inputs: Mapping[str, Number],
+    numbering: Numbering,
 ) -> None:
     placeholders = {spec.target: spec.arg.name for spec in program.graph_signature.input_specs}
     declared: dict[Number, Any] = {}
@@ -99,15 +106,19 @@ def _compare_writes(
     for target in declared.keys() | written.keys():
         found, wanted = declared.get(target), written.get(target)
         if found is not wanted:
-            raise _lost(f"the write of '{target.origin}'", _origin(found), _origin(wanted))
+            raise _differing(f"the write of '{target.origin}'", found, wanted, numbering)
 
 
-def _compare_effects(found: Sequence[Number], expected: Sequence[Number]) -> None:
+def _compare_effects(found: Sequence[Number], expected: Sequence[Number], numbering: Numbering) -> None:
     for one, two in zip(found, expected, strict=False):
         if one is not two:
-            raise _lost("an effect", _origin(two), _origin(one))
+            raise _differing("an effect", one, two, numbering)
     if len(found) != len(expected):
-        raise _lost("the effects", f"{len(expected)} of them", f"{len(found)}")
+        raise _lost("the effects", f"{len(found)} of them", f"{len(expected)}")
+
+
+def _differing(subject: str, found: Any, expected: Any, numbering: Numbering) -> ConservationError:
+    return _lost(subject, *tell_apart(found, expected, numbering.keys()))
 
 
 def _lost(subject: str, found: str, expected: str) -> ConservationError:
@@ -118,7 +129,3 @@ def _lost(subject: str, found: str, expected: str) -> ConservationError:
         consequence="The program would not compute what the hybrid computes.",
         fix="This is a fault of intarsia: please report it with the hybrid.",
     )
-
-
-def _origin(value: Any) -> str:
-    return f"%{value.origin}" if isinstance(value, Number) else repr(value)

@@ -93,7 +93,8 @@ def _export(
 
     targets = {node: entry.name for entry, node in lifter.lifted() if entry.kind is not InputKind.CUSTOM_OBJ}
     targets |= {node: leaf.path for leaf, node in zip(convention.leaves, inputs, strict=True)}
-    check_engine_writes(graph, targets)
+    partitions = {node: entry.path.rpartition(".")[0] or entry.path for entry, node in lifter.lifted()}
+    check_engine_writes(graph, targets, partitions)
     mutations = MutationFinder(graph, targets, metadata, account).declare(inliner.writers, lifter.sharing())
     leaves = output.args[0]
     output.args = ((*mutations.values.values(), *leaves),)

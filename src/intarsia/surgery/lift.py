@@ -69,10 +69,10 @@ class Lifter:
         return [(entry, placeholder) for entry, placeholder in placed if placeholder is not None]
 
     def sharing(self) -> set[Node]:
-        """Placeholders of tensors that share memory with another entry."""
+        """Placeholders of tensors that share memory with another entry, of those that a node reads."""
         by_storage: dict[int, list[Node]] = {}
         for entry, placeholder in self.lifted():
-            if isinstance(entry.value, torch.Tensor) and entry.value.layout is torch.strided:
+            if placeholder.users and isinstance(entry.value, torch.Tensor) and entry.value.layout is torch.strided:
                 by_storage.setdefault(entry.value.untyped_storage().data_ptr(), []).append(placeholder)
         by_storage.pop(0, None)
         return {placeholder for group in by_storage.values() if len(group) > 1 for placeholder in group}

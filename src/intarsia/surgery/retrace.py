@@ -11,6 +11,7 @@ from torch.export import Dim, ExportedProgram
 from torch.fx import GraphModule
 
 from intarsia._torch import int_bounds, pytree
+from intarsia.core.examples import distinct
 from intarsia.errors import CaptureError, ConventionError, first_line
 from intarsia.surgery.convention import Convention, InputLeaf, read_convention
 from intarsia.surgery.metadata import Metadata, expression, find_mode
@@ -49,7 +50,8 @@ def retrace(
         )
     convention = read_convention(hybrid, args, kwargs)
     examples = [leaf.example for leaf in convention.leaves]
-    positional, keywords = pytree.tree_unflatten(examples, convention.in_spec)
+    state = (*hybrid.parameters(), *hybrid.buffers())
+    positional, keywords = distinct(pytree.tree_unflatten(examples, convention.in_spec), state)
     if dynamic_shapes is None:
         dynamic_shapes = _dynamic_shapes(hybrid, convention)
     try:

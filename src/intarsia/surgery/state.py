@@ -53,9 +53,10 @@ def resolve(module: torch.nn.Module, target: str, path: str) -> tuple[torch.nn.M
     *parents, last = target.split(".")
     for depth, part in enumerate([*parents, last]):
         if not hasattr(owner, part):
+            holder = join(path, ".".join(parents[:depth]))
             raise StateError(
                 f"attribute '{join(path, target)}'",
-                found=f"no '{part}' in '{join(path, '.'.join(parents[:depth])) or 'the hybrid'}'",
+                found=f"no '{part}' in {repr(holder) if holder else 'the hybrid'}",
                 expected="a parameter, buffer, tensor, script object or submodule",
                 fix="Register what the graph reads on the module whose graph reads it.",
                 node=target,

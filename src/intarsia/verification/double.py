@@ -35,6 +35,8 @@ class Double:
         engines = {id(engine) for engine in _engines(module)}
         own = {_storage(value) for value in held if id(value) not in engines and _is_own(value, written)}
         memo: dict[int, Any] = {id(value): value for value in held if _storage(value) not in own}
+        # What a call with gradients has written belongs to a graph of autograd, and cannot be copied as it is.
+        memo |= {id(value): value.detach().clone() for value in held if id(value) not in memo and not value.is_leaf}
         memo |= {id(value): value for kind in (torch.ScriptObject, ShapeEnv) for value in _leaves(module, kind)}
         try:
             with quiet_specs():

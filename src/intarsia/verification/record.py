@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from intarsia.errors import ArgumentError, ConventionError
+from intarsia.verification.bits import difference
 from intarsia.verification.drawing import Call
 from intarsia.verification.leaves import LeafErrors
 from intarsia.verification.result import Check
@@ -92,6 +93,16 @@ class Record:
         """The checks that come of the calls."""
         texts = [(name, self._differences.get(name, "")) for name in ("calls", *PARTS)]
         return tuple(Check(name, not text, text) for name, text in texts)
+
+    def findings(self) -> list[str]:
+        """What of the state differed between program and model before the first call."""
+        tensors = self._model.tensors if self._model else {}
+        names = [name for name, tensor in tensors.items() if difference(self._watched.tensors[name], tensor)]
+        if not names:
+            return []
+        listed = ", ".join(f"'{name}'" for name in names)
+        reason = "the model was called or changed after the program was made. Pass it as it was then"
+        return [f"before the first call, state {listed} of the model was not the program's: {reason}"]
 
     def _compare_retraced(self, made: Call, expected: Outcome, seed: int) -> None:
         if self._retraced is None or self.retrace_fault:

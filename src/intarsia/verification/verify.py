@@ -80,6 +80,7 @@ def verify(
     retraced, fault = _retrace(eager, calls, stages)
     record = _compare_calls(program, eager, retraced, reference, stages)
     record.make([made for made in calls for _ in range(CALLS)], steps.begin)
+    findings += record.findings()
     steps.begin("comparing graphs")
     fault = fault or record.retrace_fault
     if fault:

@@ -22,6 +22,20 @@ class OpenVINOBackend:
 
     name = "openvino"
 
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Refuse options that OpenVINO does not take.
+
+        Raises:
+            EngineUnavailable: OpenVINO is not installed.
+            ArgumentError: An option is not a property of OpenVINO's CPU device, or has an unsuitable value.
+        """
+        import_openvino()
+        from intarsia.engines.openvino.engine import check_values
+        from intarsia.engines.openvino.library import complete_options
+
+        complete_options(options)
+        check_values(options)
+
     def supports(self, node: torch.fx.Node) -> str | None:
         """None when OpenVINO computes this node as torch does, else why not.
 

@@ -112,7 +112,7 @@ def compile_model(model: Any, properties: Mapping[str, Any]) -> Any:
     try:
         return find_core().compile_model(model, DEVICE, dict(properties))
     except RuntimeError as error:
-        _check_values(properties)
+        check_values(properties)
         raise EngineBuildFailed(
             "OpenVINO",
             found=f"that it cannot compile the model ({_told(error)})",
@@ -121,8 +121,12 @@ def compile_model(model: Any, properties: Mapping[str, Any]) -> Any:
         ) from error
 
 
-def _check_values(properties: Mapping[str, Any]) -> None:
-    """Name the property whose value a model that does nothing cannot be compiled with either."""
+def check_values(properties: Mapping[str, Any]) -> None:
+    """Name the property whose value a model that does nothing cannot be compiled with.
+
+    Raises:
+        ArgumentError: OpenVINO does not take the value.
+    """
     openvino = import_openvino()
     parameter = openvino.opset13.parameter([1], openvino.Type.f32)
     nothing = openvino.Model([openvino.opset13.result(parameter)], [parameter], "nothing")

@@ -124,6 +124,11 @@ def _keeps_a_size_beside_a_symbolic_one(node: torch.fx.Node) -> bool:
     return -1 in sizes and any(isinstance(size, torch.fx.Node) for size in sizes)
 
 
+def _has_a_symbolic_size(node: torch.fx.Node) -> bool:
+    sizes: Any = node.args[1]
+    return any(isinstance(size, torch.fx.Node) for size in sizes)
+
+
 _CORRECTION = (_corrects_otherwise, "OpenVINO ignores the correction here")
 _WHOLE = (_reduces_everything, "OpenVINO does not convert it without axes")
 _NO_AXES = (_has_no_axes, "OpenVINO does not convert it for a tensor without axes")
@@ -131,6 +136,7 @@ _NO_AXES = (_has_no_axes, "OpenVINO does not convert it for a tensor without axe
 _UNCONVERTED = (_always, "OpenVINO does not convert it")
 _PRECISION = (_is_not_f32, "OpenVINO finds the positions of maxima in f32 only")
 _CHANNELS_LAST = (_averages_channels_last, "OpenVINO does not convert it where the channels lie side by side")
+_SIZES = (_has_a_symbolic_size, "OpenVINO does not convert it with a symbolic size")
 _AXES = (_indexes_several_axes, "OpenVINO reads negative positions on several axes wrongly")
 
 FAULTS: Mapping[str, tuple[Check, str]] = {
@@ -158,6 +164,9 @@ FAULTS: Mapping[str, tuple[Check, str]] = {
     "max_pool2d_with_indices.default": _PRECISION,
     "max_pool3d_with_indices.default": _PRECISION,
     "min.dim": _NO_AXES,
+    "new_full.default": _SIZES,
+    "new_ones.default": _SIZES,
+    "new_zeros.default": _SIZES,
     "pad.default": (_pads_with_content, "OpenVINO reflects the wrong elements"),
     "scaled_dot_product_attention.default": (_drops_or_groups, "OpenVINO neither drops elements nor groups heads"),
     "split.Tensor": (_splits_unevenly, "OpenVINO splits only into equal parts"),

@@ -21,6 +21,7 @@ from intarsia.engines.openvino.table import (
     MASK_ARGUMENTS,
     MOVERS,
     POSITIONS,
+    SIZE_ARITHMETIC,
     is_taken,
     operator_name,
 )
@@ -35,6 +36,8 @@ def reason_against(node: torch.fx.Node) -> str | None:
         return "is no operator"
     if node.target is operator.getitem and isinstance(node.args[0], torch.fx.Node):
         return reason_against(node.args[0])
+    if _is_size(node):
+        return None if node.target in SIZE_ARITHMETIC else "OpenVINO does not compute a size so"
     if not isinstance(node.target, OpOverload):
         return "is no ATen operator"
     return _against_values(node) or _against_operator(node, node.target) or _against_integers(node)
@@ -103,6 +106,14 @@ def _against_cast(node: torch.fx.Node, target: torch.dtype) -> str | None:
     if target is torch.int64 and (kept.is_floating_point or not _fits_32_bits(source)):
         return _NARROW
     return None
+
+
+def _is_size(node: torch.fx.Node) -> bool:
+    """Whether the node is arithmetic on sizes that gives a size; sizes are never negative, and fit in 32 bits."""
+    numbers = [argument.meta.get("val") for argument in node.all_input_nodes]
+    return not isinstance(node.target, OpOverload) and all(
+        isinstance(value, int | torch.SymInt) for value in (node.meta.get("val"), *numbers)
+    )
 
 
 def _is_float(dtype: torch.dtype) -> bool:

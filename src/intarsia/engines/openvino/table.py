@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -104,6 +105,9 @@ COMPARISONS = frozenset(
 )
 
 CASTS = frozenset({"_to_copy.default"})
+
+# Python's operators on sizes that OpenVINO converts.
+SIZE_ARITHMETIC = frozenset({operator.add, operator.floordiv, operator.mul, operator.sub})
 
 # Operators on truth values; on integers they are arithmetic.
 LOGIC = frozenset(
