@@ -203,7 +203,7 @@ class Program:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Names of what can be called: one, for a program is called itself."""
+        """What can be called, by name; a program of one method is called itself."""
         return ("forward",)
 
     def __repr__(self) -> str:
