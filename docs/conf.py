@@ -17,7 +17,7 @@ autodoc_preserve_defaults = True
 maximum_signature_line_length = 100
 napoleon_numpy_docstring = False
 nitpick_ignore_regex = [
-    ("py:.*", r"(torch|collections|typing|os)\..*"),  # only a look-up on the network could link them
+    ("py:.*", r"(torch|collections|typing|os|_thread)\..*"),  # only a look-up on the network could link them
     ("py:class", r"Kind|Fate|intarsia\.(core\.dim|runtime)\..*"),  # no part of the public API
 ]
 

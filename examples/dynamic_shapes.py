@@ -5,6 +5,8 @@ python examples/dynamic_shapes.py
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch.export import Dim
 
@@ -29,7 +31,7 @@ def inputs(batch: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randint(100, (batch, length)), torch.rand(batch, length)
 
 
-def refusal(program: intarsia.Program, *args: torch.Tensor) -> str:
+def refusal(program: Callable[..., object], *args: torch.Tensor) -> str:
     try:
         program(*args)
     except ArgumentError as error:

@@ -12,7 +12,15 @@ import torch
 from torch.export import Dim
 
 import intarsia
-from intarsia.errors import ArgumentError, ConventionError, EngineUnavailable, FormatError, HybridError, PartitionError
+from intarsia.errors import (
+    ArgumentError,
+    ConventionError,
+    EngineUnavailable,
+    FormatError,
+    HybridError,
+    PartitionError,
+    StateError,
+)
 
 
 class Model(torch.nn.Module):
@@ -159,6 +167,99 @@ def test_compiling_leaves_the_model_as_it_was() -> None:
     intarsia.compile(model, *inputs(3))
     assert model.training
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+class Decoder(torch.nn.Module):
+    """Keeps what it was given; answers with a layer of the sum over it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.Linear(6, 6)
+        self.register_buffer("seen", torch.zeros(8, 6), persistent=False)
+
+    def forward(self, x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        self.seen.index_copy_(0, position, x)
+        return self.layer(self.seen.sum(0, keepdim=True) / 8)
+
+
+def tokens(count: int, start: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.full((count, 6), 0.5) + start, torch.arange(start, start + count)
+
+
+@pytest.mark.parametrize("retrace", [False, True])
+def test_methods_of_one_model_are_one_file_with_one_state(tmp_path: Path, retrace: bool) -> None:
+    source = Decoder()
+    calls = {"prefill": tokens(3, 0), "decode": tokens(1, 3)}
+    hybrids = {name: intarsia.compile(source, call) for name, call in calls.items()}
+    given = {name: intarsia.export(hybrids[name], calls[name], retrace=True) for name in calls} if retrace else hybrids
+    intarsia.save(given, tmp_path / "both.pt2")
+    loaded = intarsia.load(tmp_path / "both.pt2")
+    assert isinstance(loaded, intarsia.Methods)
+    assert loaded.methods == ("prefill", "decode")
+    model = Decoder()
+    for _ in range(2):
+        for name, call in calls.items():
+            with torch.no_grad():
+                torch.testing.assert_close(getattr(loaded, name)(*call), model(*call), rtol=1e-4, atol=1e-5)
+    assert torch.equal(loaded.state["seen"], model.seen)
+    assert not source.seen.any()
+
+
+def test_a_second_method_adds_little_to_a_file(tmp_path: Path) -> None:
+    model = Decoder()
+    model.layer = torch.nn.Linear(6, 200_000)
+    programs = {name: torch.export.export(model, tokens(*call)) for name, call in {"a": (3, 0), "b": (1, 3)}.items()}
+    intarsia.save(programs["a"], tmp_path / "one.pt2")
+    intarsia.save(programs, tmp_path / "two.pt2")
+    assert (tmp_path / "two.pt2").stat().st_size < 1.01 * (tmp_path / "one.pt2").stat().st_size
+
+
+def test_loaded_methods_are_saved_as_they_were_loaded(tmp_path: Path) -> None:
+    model = Decoder()
+    hybrids = {"a": intarsia.compile(model, tokens(3, 0)), "b": intarsia.compile(model, tokens(1, 3))}
+    intarsia.save(hybrids, tmp_path / "first.pt2")
+    loaded = intarsia.load(tmp_path / "first.pt2")
+    loaded.b(*tokens(1, 3))
+    intarsia.save(loaded, tmp_path / "second.pt2")
+    again = intarsia.load(tmp_path / "second.pt2")
+    assert again.a.manifest == loaded.a.manifest
+    assert not again.state["seen"].any()
+    assert torch.equal(again.a(*tokens(3, 0)), loaded.session().a(*tokens(3, 0)))
+
+
+def test_one_named_method_is_called_by_its_name(tmp_path: Path) -> None:
+    intarsia.save({"encode": torch.export.export(torch.nn.ReLU(), (torch.ones(2),))}, tmp_path / "a.pt2")
+    assert intarsia.load(tmp_path / "a.pt2").encode(torch.tensor([-1.0, 1.0])).tolist() == [0, 1]
+    intarsia.save({"forward": torch.export.export(torch.nn.ReLU(), (torch.ones(2),))}, tmp_path / "a.pt2")
+    assert isinstance(intarsia.load(tmp_path / "a.pt2"), intarsia.Program)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [((), "methods: found none"), (("state",), "found a name that is taken"), (("a b",), "no name in Python")],
+)
+def test_method_names_are_checked_before_anything_is_written(
+    names: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
+    with pytest.raises(ConventionError, match=message):
+        intarsia.save(dict.fromkeys(names, program), tmp_path / "a.pt2")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_methods_of_models_that_differ_are_refused(tmp_path: Path) -> None:
+    programs = {name: torch.export.export(torch.nn.Linear(2, 2), (torch.ones(2),)) for name in ("a", "b")}
+    with pytest.raises(StateError, match="state 'weight' of the methods 'a' and 'b': found two initial values"):
+        intarsia.save(programs, tmp_path / "a.pt2")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_program_is_wanted_and_the_file_holds_methods(tmp_path: Path) -> None:
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
+    intarsia.save({"a": program, "b": program}, tmp_path / "a.pt2")
+    with pytest.raises(FormatError, match="found the methods a, b, expected a file of one program"):
+        intarsia.verify(tmp_path / "a.pt2")
 
 
 def test_a_loaded_program_is_saved_as_it_was_loaded(tmp_path: Path) -> None:

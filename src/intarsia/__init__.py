@@ -16,17 +16,20 @@ from intarsia.errors import IntarsiaError
 
 if TYPE_CHECKING:
     from intarsia.api import compile, coverage, export, ledger, load, save, verify  # noqa: A004 - named as in torch
+    from intarsia.runtime.methods import Methods
     from intarsia.runtime.program import Program
 
-__all__ = ["IntarsiaError", "Program", "compile", "coverage", "export", "ledger", "load", "save", "verify"]
+__all__ = ["IntarsiaError", "Methods", "Program", "compile", "coverage", "export", "ledger", "load", "save", "verify"]
 __version__ = "0.1.0"
+
+_RUNTIME = {"Methods": "intarsia.runtime.methods", "Program": "intarsia.runtime.program"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         message = f"module 'intarsia' has no attribute {name!r}"
         raise AttributeError(message)
-    module = "intarsia.runtime.program" if name == "Program" else "intarsia.api"
+    module = _RUNTIME.get(name, "intarsia.api")
     value = globals()[name] = getattr(importlib.import_module(module), name)
     return value
 

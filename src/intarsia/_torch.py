@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple
 
 import sympy
@@ -38,6 +39,8 @@ __all__ = [
     "bounds_of",
     "close_container",
     "container_kind",
+    "deserialize_graph",
+    "dtype_codes",
     "int_bounds",
     "is_buffer",
     "is_guard_module",
@@ -54,6 +57,7 @@ __all__ = [
     "run_decompositions",
     "schema_of",
     "script_class",
+    "serialize_graph",
     "verifiers_for",
     "without_cache",
 ]
@@ -256,3 +260,38 @@ def run_decompositions(
         warnings.filterwarnings("ignore", "erase_node.* on an already erased node", UserWarning)
         decomposed: torch.export.ExportedProgram = program.run_decompositions(table or {})
     return decomposed
+
+
+def serialize_graph(program: torch.export.ExportedProgram) -> bytes:
+    """The graph, signature and ranges of a program as JSON: the `models/*.json` of a PT2 archive, without any tensor.
+
+    torch's public writer writes whole archives only. The schema is 8.20 in torch 2.13 and 2.14, and stands in the text.
+    """
+    from torch._export.serde.serialize import serialize
+
+    artifact = serialize(program, serialize_state_dict=False, serialize_constants=False, serialize_example_inputs=False)
+    text: bytes = artifact.exported_program
+    return text
+
+
+def deserialize_graph(
+    text: bytes, state_dict: dict[str, torch.Tensor], constants: dict[str, torch.Tensor]
+) -> torch.export.ExportedProgram:
+    """The program whose graph `serialize_graph`, or torch of another version, wrote; it holds the given tensors.
+
+    torch's public reader reads whole archives only, tensor by tensor into memory. Nothing is unpickled here; symbolic
+    expressions in the text are evaluated.
+    """
+    from torch._export.serde.schema import ExportedProgram
+    from torch._export.serde.serialize import ExportedProgramDeserializer, _bytes_to_dataclass
+
+    graph = _bytes_to_dataclass(ExportedProgram, text)
+    return ExportedProgramDeserializer().deserialize(graph, state_dict, constants)
+
+
+@cache
+def dtype_codes() -> dict[torch.dtype, int]:
+    """The numbers that stand for dtypes in a PT2 archive; torch has no public name for them."""
+    from torch._export.serde.serialize import _TORCH_TO_SERIALIZE_DTYPE
+
+    return {dtype: int(code) for dtype, code in _TORCH_TO_SERIALIZE_DTYPE.items()}

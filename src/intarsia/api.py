@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -15,13 +15,16 @@ from intarsia.core.coverage import coverage, find_coverage
 from intarsia.core.ledger import Ledger, told
 from intarsia.core.registry import find_backend
 from intarsia.engines import build_engines, check_options
-from intarsia.formats.pt2 import load_pt2, save_pt2
+from intarsia.formats.pt2 import METHOD, load_methods, load_pt2, save_methods
 from intarsia.partition import partition
+from intarsia.runtime.methods import Methods, check_methods
 from intarsia.runtime.program import Program
 from intarsia.verification import Inputs, Stages, Verification
 from intarsia.verification import verify as _verify
 
 __all__ = ["compile", "coverage", "export", "ledger", "load", "save"]
+
+Savable: TypeAlias = torch.fx.GraphModule | torch.export.ExportedProgram | Program
 
 
 def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile are
@@ -132,21 +135,21 @@ def export(
     return surgery.export(hybrid, args, kwargs, dynamic_shapes=dynamic_shapes)
 
 
-def save(
-    hybrid_or_program: torch.fx.GraphModule | torch.export.ExportedProgram | Program, path: str | os.PathLike[str]
-) -> None:
-    """Save a program as a `.pt2` file; a hybrid is exported first.
+def save(hybrid_or_program_or_methods: Savable | Methods | Mapping[str, Savable], path: str | os.PathLike[str]) -> None:
+    """Save a program, or several methods of one model, as a `.pt2` file; a hybrid is exported first.
 
-    `torch.export.load` reads the file too, once intarsia is imported. It holds no pickle. Its state is the initial one:
-    what calls of a loaded program have written is not stored.
+    `torch.export.load` reads the file of one program too, once intarsia is imported. It holds no pickle. What methods
+    share is stored once. State is the initial one: what calls of a loaded program have written is not stored.
 
     Args:
-        hybrid_or_program: What `compile`, `export` or `load` returned, or any hybrid or exported program.
+        hybrid_or_program_or_methods: What `compile`, `export` or `load` returned, or any hybrid or exported program; or
+            several by the names of the methods that they are, exported from one model. State of one name is one state.
         path: Where to; a file that is there is replaced when the new one is whole.
 
     Raises:
         FormatError: The file cannot be written; what was there before is left whole.
-        StateError: State of the program could be stored as a pickle only.
+        StateError: State of the program could be stored as a pickle only, or differs between methods.
+        ConventionError: There is no method, or a method's name is no name for an attribute, or is taken.
 
     Example:
         >>> import tempfile
@@ -156,7 +159,19 @@ def save(
         ...     load(f"{folder}/model.pt2")(torch.ones(3, 4)).shape
         torch.Size([3, 2])
     """
-    program = hybrid_or_program
+    given = hybrid_or_program_or_methods
+    if isinstance(given, Methods):
+        given = {name: getattr(given, name) for name in given.methods}
+    methods = {name: _resolve(one) for name, one in (given if isinstance(given, Mapping) else {METHOD: given}).items()}
+    programs = {name: program for name, (program, _) in methods.items()}
+    if isinstance(given, Mapping):
+        check_methods(programs)
+    save_methods(programs, path, facts={name: facts for name, (_, facts) in methods.items()})
+
+
+def _resolve(savable: Savable) -> tuple[torch.export.ExportedProgram, dict[str, Any]]:
+    """The program to save, and what is known of it."""
+    program = savable
     placed = manifest = None
     if isinstance(program, Program):
         manifest = program.manifest
@@ -166,16 +181,17 @@ def save(
         program = surgery.export(program)
     account = manifest.ledger if manifest else surgery.find_ledger(program)
     places = manifest.coverage if manifest else placed and asdict(placed)
-    save_pt2(program, path, facts={"coverage": places, "ledger": account and account.to_json()})
+    return program, {"coverage": places, "ledger": account and account.to_json()}
 
 
-def load(path: str | os.PathLike[str]) -> Program:
+def load(path: str | os.PathLike[str]) -> Program | Methods:
     """Load a program from a `.pt2` file, whoever wrote it.
 
-    The file is read by torch, which can be made to run code by a file: load only what you trust.
+    torch evaluates some of what it finds in a graph, so a file can be made to run code: load only what you trust.
 
     Returns:
-        A program that takes the model's own arguments and gives the model's own structure.
+        A program that takes the model's own arguments and gives the model's own structure; of a file that was saved
+        with names of methods, its methods: `loaded.prefill(...)`.
 
     Raises:
         FormatError: The path is none, or the file is missing, cut short, foreign or damaged.
@@ -189,6 +205,18 @@ def load(path: str | os.PathLike[str]) -> Program:
         ...     program = load(f"{folder}/relu.pt2")
         >>> program(torch.tensor([-1.0, 2.0]))
         tensor([0., 2.])
+    """
+    programs = {name: Program(*method) for name, method in load_methods(path).items()}
+    return programs[METHOD] if list(programs) == [METHOD] else Methods(programs)
+
+
+def load_program(path: str | os.PathLike[str]) -> Program:
+    """Load the program of a file that holds one, as `load` does.
+
+    Raises:
+        FormatError: As for `load`, or the file holds several methods.
+        UnsupportedVersion: A newer intarsia wrote it.
+        EngineError: The bytes of an engine were changed.
     """
     return Program(*load_pt2(path))
 
@@ -246,7 +274,7 @@ def verify(
     """
     subject = path_or_program
     if isinstance(subject, (str, os.PathLike)):
-        subject = load(subject)
+        subject = load_program(subject)
     if isinstance(subject, Program):
         subject = subject.exported_program
     stages = Stages(surgery.export, surgery.retrace, Program)

@@ -248,8 +248,8 @@ class UnsupportedVersion(FormatError):
     """A file was written by a newer format version than this one reads.
 
     Example:
-        >>> from intarsia.formats.manifest import Manifest
-        >>> Manifest.from_text('{"format_version": 99}', "model.pt2")
+        >>> from intarsia.formats.contents import Contents
+        >>> Contents.from_text('{"format_version": 99}', "model.pt2")
         Traceback (most recent call last):
         intarsia.errors.UnsupportedVersion: model.pt2: found format version 99, expected at most 1. ...
     """

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from intarsia import load
+from intarsia import load, save
 from intarsia.errors import FormatError
 from intarsia.formats.recognition import PROGRAM, recognise
 
@@ -113,6 +113,12 @@ def test_load_tells_the_same(tmp_path: Path, kind: str) -> None:
 
 def test_an_exported_program_is_one(tmp_path: Path) -> None:
     torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)), tmp_path / "a.pt2")
+    assert recognise(tmp_path / "a.pt2") is PROGRAM
+
+
+def test_a_file_of_several_methods_is_one(tmp_path: Path) -> None:
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
+    save({"a": program, "b": program}, tmp_path / "a.pt2")
     assert recognise(tmp_path / "a.pt2") is PROGRAM
 
 

@@ -66,7 +66,7 @@ def load_program(file: Path, imports: Sequence[str] | None) -> Program:
 
     with activity(f"loading {file}"):
         try:
-            return api.load(file)
+            return api.load_program(file)
         except UnknownContainer as error:
             fix = "Add --import MODULE, which names the module of that class: a load imports nothing by itself."
             raise UnknownContainer(error.subject, found=error.found, expected=error.expected, fix=fix) from error

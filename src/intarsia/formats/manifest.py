@@ -1,10 +1,9 @@
-"""The manifest of a file: what it holds, in JSON that can be read before torch reads anything."""
+"""The manifest of a program in a file: what is known of it besides its graph."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Literal
 
@@ -13,7 +12,6 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from intarsia.core.ledger import Ledger
 from intarsia.core.writes import written_placeholders
-from intarsia.errors import FormatError, UnsupportedVersion
 from intarsia.formats.engines import EngineEntry, read_engines
 
 FORMAT_VERSION = 1
@@ -42,7 +40,7 @@ class WriteEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a file holds.
+    """What a file tells of a program.
 
     Attributes:
         format_version: Version of the manifest and of what else intarsia puts into the file.
@@ -83,50 +81,6 @@ class Manifest:
             None if entries is None else Ledger.from_json(entries),
             facts.get("coverage"),
         )
-
-    def to_text(self) -> str:
-        """The manifest as JSON text; `from_text` reads it back."""
-        fields = asdict(self)
-        fields["ledger"] = None if self.ledger is None else self.ledger.to_json()
-        return json.dumps(fields, allow_nan=False)
-
-    @classmethod
-    def from_text(cls, text: str | bytes, subject: str) -> Manifest:
-        """The manifest that `to_text` wrote.
-
-        Raises:
-            UnsupportedVersion: A newer intarsia wrote it.
-            FormatError: It is not such a text; `subject` names the file in the message.
-        """
-        try:
-            fields = json.loads(text)
-            found = int(fields["format_version"])
-            if found > FORMAT_VERSION:
-                raise _too_new(subject, found, fields.get("intarsia_version"))
-            return cls(
-                **{
-                    **fields,
-                    "engines": tuple(EngineEntry(**entry) for entry in fields["engines"]),
-                    "writes": tuple(WriteEntry(**entry) for entry in fields["writes"]),
-                    "ledger": None if fields["ledger"] is None else Ledger.from_json(fields["ledger"]),
-                }
-            )
-        except (ValueError, TypeError, KeyError) as error:
-            raise FormatError(
-                subject,
-                found=f"a manifest that cannot be read ({type(error).__name__}: {error})",
-                expected=f"a manifest of format version {FORMAT_VERSION}",
-                fix="Save the program again.",
-            ) from error
-
-
-def _too_new(subject: str, found: int, writer: object) -> UnsupportedVersion:
-    return UnsupportedVersion(
-        subject,
-        found=f"format version {found}" + (f", written by intarsia {writer}" if isinstance(writer, str) else ""),
-        expected=f"at most {FORMAT_VERSION}",
-        fix="Upgrade intarsia, or save the program with this version.",
-    )
 
 
 def _read_writes(program: torch.export.ExportedProgram) -> tuple[WriteEntry, ...]:

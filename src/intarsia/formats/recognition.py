@@ -66,6 +66,8 @@ _MEMBERS = (
     ),
     ("data.pkl", _CHECKPOINT),
 )
+# A program that torch finds, and what intarsia says of all others.
+_PROGRAMS = frozenset(["models/model.json", "extra/intarsia_manifest.json"])
 _OTHER_ZIP = Kind("a zip archive of another kind", "Load it with the tool that wrote it.")
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 
@@ -113,7 +115,7 @@ def kind_of_members(names: Collection[str]) -> Kind:
     """What the names of the members of a zip archive tell; `PROGRAM` where it holds an exported program `model`."""
     # The archives of torch have one root folder, of any name.
     below = {name.partition("/")[2] for name in names}
-    if "models/model.json" in below:
+    if not below.isdisjoint(_PROGRAMS):
         return PROGRAM
     programs = sorted(
         name.removeprefix("models/").removesuffix(".json") for name in below if name.startswith("models/")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from intarsia.errors import FormatError
 
@@ -56,27 +54,6 @@ def find_target(path: Path) -> Path:
     if not has_folder:
         raise FormatError(str(path), found="no folder there", expected="one", fix=f"Create {target.parent} first.")
     return target
-
-
-class PatientFile(io.FileIO):
-    """A file that raises on `check`, not on `write`: torch's writer ends the process when a write raises."""
-
-    _error: BaseException | None = None
-
-    def write(self, data: Any) -> int:
-        """Write all of `data`; after a failure nothing more is written."""
-        try:
-            rest = memoryview(data)
-            while self._error is None and rest:
-                rest = rest[super().write(rest) :]
-        except BaseException as error:  # noqa: BLE001 - an interruption would end the process too
-            self._error = error
-        return len(data)
-
-    def check(self) -> None:
-        """Raise what a write failed with."""
-        if self._error is not None:
-            raise self._error
 
 
 def unwritable(path: Path, error: Exception) -> FormatError:

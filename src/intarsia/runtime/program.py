@@ -97,7 +97,7 @@ class Program:
         plan = plan_in_place(exported_program, read_state(exported_program))
         self._writes = plan.entries
         self._graph = self._plan_graph(plan)
-        self._own(State(exported_program, plan.entries, _engine_names(exported_program)))
+        self._own(State(exported_program, plan.entries, engine_names(exported_program)), threading.Lock())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program once.
@@ -110,7 +110,7 @@ class Program:
         """
         inputs = self._flatten(args, kwargs)
         self._checks.run(inputs)
-        if not self._writes:
+        if not self._state.written:
             return self._build(self._run(self._graph, inputs))
         self._begin()
         try:
@@ -196,10 +196,24 @@ class Program:
 
         One program runs one call at a time; sessions run at once, each from a thread of its own.
         """
-        session = object.__new__(type(self))
-        session.__dict__.update(self.__dict__)
-        session._own(self._state.fresh())
-        return session
+        return self.on(self._state.fresh(), threading.Lock())
+
+    def on(self, state: State, lock: threading.Lock) -> Program:
+        """This program on another state.
+
+        Args:
+            state: Of this program, or a face of one that programs share.
+            lock: Held while a call runs that writes; programs that share a state share it.
+        """
+        program = object.__new__(type(self))
+        program.__dict__.update(self.__dict__)
+        program._own(state, lock)
+        return program
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """What can be called, by name; a program of one method is called itself."""
+        return ("forward",)
 
     def __reduce__(self) -> Any:
         """Refused: `copy` and `pickle` come here.
@@ -222,7 +236,7 @@ class Program:
 
     def _headline(self) -> str:
         """How many engines and state entries there are; an engine's bytes are no state of the model."""
-        engines, entries = len(_engine_names(self.exported_program)), len(self._state)
+        engines, entries = len(engine_names(self.exported_program)), len(self._state)
         return (
             f"Program of {engines} engine{'' if engines == 1 else 's'} "
             f"and {entries} state entr{'y' if entries == 1 else 'ies'}"
@@ -240,9 +254,9 @@ class Program:
             return self._as_exported
         return _Graph(module.forward, self._as_exported.results.without(plan.in_place))
 
-    def _own(self, state: State) -> None:
+    def _own(self, state: State, lock: threading.Lock) -> None:
         self._state = state
-        self._lock = threading.Lock()
+        self._lock = lock
         self._live = {
             state.entries[name].untyped_storage().data_ptr() for name, write in self._writes.items() if write.in_place
         }
@@ -289,7 +303,7 @@ class Program:
         ]
 
 
-def _engine_names(program: torch.export.ExportedProgram) -> set[str]:
+def engine_names(program: torch.export.ExportedProgram) -> set[str]:
     """State entries that are engines: no state of the model."""
     placeholders = {node.args[1] for node in program.graph.find_nodes(op="call_function", target=RUN_ENGINE)}
     by_name = {spec.arg.name: str(spec.target) for spec in program.graph_signature.input_specs}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.export.graph_signature import InputKind
@@ -38,6 +39,18 @@ class Snapshot:
     tensors: Mapping[str, torch.Tensor]
 
 
+class SharedState(NamedTuple):
+    """The state of several programs as one.
+
+    Attributes:
+        entries: Every entry, by a name of its own.
+        names: For each program, the names of those of its entries that the program calls otherwise.
+    """
+
+    entries: Mapping[str, Any]
+    names: Mapping[torch.export.ExportedProgram, Mapping[str, str]]
+
+
 class State(MutableMapping[str, Any]):
     """State entries by name: parameters, buffers (those that are not persistent too), constants, script objects.
 
@@ -50,8 +63,11 @@ class State(MutableMapping[str, Any]):
         program: Where the entries come from. Not modified.
         written: Names of the entries that the program writes.
         hidden: Names of entries that the graph takes and the user does not know: engines.
+        shared: The entries and their names, where the program is one of several that share state.
 
     Attributes:
+        hidden: As above.
+        written: As above.
         leading: What the graph takes besides the user's inputs, in graph order.
 
     Raises:
@@ -70,15 +86,28 @@ class State(MutableMapping[str, Any]):
     leading: tuple[Any, ...]
 
     def __init__(
-        self, program: torch.export.ExportedProgram, written: Collection[str], hidden: Collection[str] = ()
+        self,
+        program: torch.export.ExportedProgram,
+        written: Collection[str],
+        hidden: Collection[str] = (),
+        shared: SharedState | None = None,
     ) -> None:
-        self._program = program
-        self._hidden = frozenset(hidden)
-        self._initial = read_state(program)
-        self._written = tuple(written)
-        self._entries = own_written(self._initial, self._written)
-        self._owned = set(self._written)
+        self.hidden = frozenset(hidden)
+        self._origin = self._program = program
+        self._shared = shared or SharedState(read_state(program), {})
+        self.written = tuple(written)
+        self._entries = own_written(self._shared.entries, self.written)
+        self._owned = set(self.written)
+        self._faces = [self]
         self._bind()
+
+    def face(self, program: torch.export.ExportedProgram) -> State:
+        """This very state for another of the programs that share it: `leading` is that program's."""
+        face = copy.copy(self)
+        face._program = program  # noqa: SLF001 - of its own class
+        face._bind()  # noqa: SLF001
+        self._faces.append(face)
+        return face
 
     def __getitem__(self, name: str) -> Any:
         """The live tensor of an entry. To change an entry, set it: what is written into the tensor itself stays there.
@@ -86,7 +115,7 @@ class State(MutableMapping[str, Any]):
         Raises:
             KeyError: There is no such entry.
         """
-        if name in self._hidden or name not in self._entries:
+        if name in self.hidden or name not in self._entries:
             hint = near_match(name, self) or "What stands inside of an engine is no state of the program."
             raise KeyError(
                 f"state {name!r}: found no such entry, expected one of the {len(self)} that list(program.state) gives. "
@@ -121,10 +150,10 @@ class State(MutableMapping[str, Any]):
 
     def __iter__(self) -> Iterator[str]:
         """Names, in graph order."""
-        return (name for name in self._entries if name not in self._hidden)
+        return (name for name in self._entries if name not in self.hidden)
 
     def __len__(self) -> int:
-        return len(self._entries) - len(self._hidden)
+        return len(self._entries) - len(self.hidden)
 
     def __repr__(self) -> str:
         return f"State({', '.join(map(repr, self))})"
@@ -136,7 +165,8 @@ class State(MutableMapping[str, Any]):
 
     def fresh(self) -> State:
         """A state of its own, with the initial values, that shares what nobody writes."""
-        return State(self._program, self._written, self._hidden)
+        state = State(self._origin, self.written, self.hidden, self._shared)
+        return state if self._program is self._origin else state.face(self._program)
 
     def reset(self) -> None:
         """Give every entry its initial value again."""
@@ -145,7 +175,7 @@ class State(MutableMapping[str, Any]):
     def snapshot(self) -> Snapshot:
         """A copy of what was written."""
         with torch.no_grad():
-            return Snapshot(self._program, {name: self._entries[name].clone() for name in sorted(self._owned)})
+            return Snapshot(self._origin, {name: self._entries[name].clone() for name in sorted(self._owned)})
 
     def restore(self, snapshot: Any) -> None:
         """Give every entry the value that it had when the snapshot was taken, of this state or of another session.
@@ -153,7 +183,7 @@ class State(MutableMapping[str, Any]):
         Raises:
             StateError: The snapshot is of another program. The state is as it was.
         """
-        if not isinstance(snapshot, Snapshot) or snapshot.program is not self._program:
+        if not isinstance(snapshot, Snapshot) or snapshot.program is not self._origin:
             raise StateError(
                 "snapshot",
                 found="one of another program"
@@ -169,19 +199,23 @@ class State(MutableMapping[str, Any]):
     def _fill(self, values: Mapping[str, torch.Tensor]) -> None:
         with torch.no_grad():
             for name in self._owned:
-                self._entries[name].copy_(values.get(name, self._initial[name]))
+                self._entries[name].copy_(values.get(name, self._shared.entries[name]))
 
     def _own(self, name: str) -> None:
         """Give an entry, and all that share its memory, memory of their own."""
         memory = {_storage_key(self._entries[owned]) for owned in self._owned}
         if _storage_key(self._entries[name]) not in memory:
-            self._entries = own_written(self._entries, [name])
-            self._bind()
+            self._entries.update(own_written(self._entries, [name]))
+            for face in self._faces:
+                face._bind()  # noqa: SLF001 - of its own class
         self._owned.add(name)
 
     def _bind(self) -> None:
+        names = self._shared.names.get(self._program, {})
         self.leading = tuple(
-            torch.empty(0) if spec.kind is InputKind.TOKEN else self._entries[str(spec.target)]
+            torch.empty(0)
+            if spec.kind is InputKind.TOKEN
+            else self._entries[names.get(str(spec.target), str(spec.target))]
             for spec in self._program.graph_signature.input_specs
             if spec.kind is not InputKind.USER_INPUT
         )

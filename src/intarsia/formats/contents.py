@@ -1,0 +1,112 @@
+"""What a file of intarsia holds, in JSON that is read before torch reads anything: its methods and its members."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from intarsia.core.ledger import Ledger
+from intarsia.errors import FormatError, UnsupportedVersion
+from intarsia.formats.engines import EngineEntry
+from intarsia.formats.manifest import FORMAT_VERSION, Manifest, WriteEntry
+from intarsia.formats.writer import MemberEntry
+
+_FILE_WIDE = ("format_version", "intarsia_version", "torch_version")
+
+
+class Method(NamedTuple):
+    """One entry point of a file.
+
+    Attributes:
+        program: Name of its program in the archive.
+        manifest: What is known of it.
+    """
+
+    program: str
+    manifest: Manifest
+
+
+class Contents(NamedTuple):
+    """What a file holds.
+
+    Attributes:
+        methods: At least one, by name.
+        members: Size and SHA-256 of every other member of the archive, by name.
+    """
+
+    methods: Mapping[str, Method]
+    members: Mapping[str, MemberEntry]
+
+    def to_text(self) -> str:
+        """The contents as JSON text; `from_text` reads it back."""
+        methods = {name: _to_fields(method) for name, method in self.methods.items()}
+        shared = [{key: fields.pop(key) for key in _FILE_WIDE} for fields in methods.values()]
+        members = {name: entry._asdict() for name, entry in self.members.items()}
+        return json.dumps({**shared[0], "methods": methods, "members": members}, allow_nan=False)
+
+    @classmethod
+    def from_text(cls, text: str | bytes, subject: str) -> Contents:
+        """The contents that `to_text` wrote.
+
+        Raises:
+            UnsupportedVersion: A newer intarsia wrote it.
+            FormatError: It is not such a text; `subject` names the file in the message.
+        """
+        try:
+            fields = json.loads(text)
+            found = int(fields["format_version"])
+            if found > FORMAT_VERSION:
+                raise _too_new(subject, found, fields.get("intarsia_version"))
+            shared = {key: fields[key] for key in _FILE_WIDE}
+            methods = {str(name): _from_fields({**shared, **method}) for name, method in fields["methods"].items()}
+            members = {str(name): MemberEntry(**entry) for name, entry in fields["members"].items()}
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise _unreadable(subject, f"{type(error).__name__}: {error}") from error
+        if not methods:
+            raise _unreadable(subject, "it has no method")
+        return cls(methods, members)
+
+
+def _to_fields(method: Method) -> dict[str, Any]:
+    ledger = method.manifest.ledger
+    return {
+        **asdict(method.manifest),
+        "ledger": None if ledger is None else ledger.to_json(),
+        "program": method.program,
+    }
+
+
+def _from_fields(fields: dict[str, Any]) -> Method:
+    program = str(fields.pop("program"))
+    ledger = fields["ledger"]
+    return Method(
+        program,
+        Manifest(
+            **{
+                **fields,
+                "engines": tuple(EngineEntry(**entry) for entry in fields["engines"]),
+                "writes": tuple(WriteEntry(**entry) for entry in fields["writes"]),
+                "ledger": None if ledger is None else Ledger.from_json(ledger),
+            }
+        ),
+    )
+
+
+def _unreadable(subject: str, reason: str) -> FormatError:
+    return FormatError(
+        subject,
+        found=f"a manifest that cannot be read ({reason})",
+        expected=f"a manifest of format version {FORMAT_VERSION}",
+        fix="Save the program again.",
+    )
+
+
+def _too_new(subject: str, found: int, writer: object) -> UnsupportedVersion:
+    return UnsupportedVersion(
+        subject,
+        found=f"format version {found}" + (f", written by intarsia {writer}" if isinstance(writer, str) else ""),
+        expected=f"at most {FORMAT_VERSION}",
+        fix="Upgrade intarsia, or save the program with this version.",
+    )

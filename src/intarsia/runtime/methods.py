@@ -1,0 +1,176 @@
+"""Several programs of one model that share its state: prefill and decode of a decoder."""
+
+from __future__ import annotations
+
+import keyword
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NoReturn
+
+import torch
+
+from intarsia.errors import ConventionError, near_match
+from intarsia.runtime.program import Program, engine_names
+from intarsia.runtime.sharing import share_state
+from intarsia.runtime.state import Snapshot, State
+
+
+class UnknownMethod(ConventionError, AttributeError):
+    """A method was asked for that the file does not hold."""
+
+
+class Methods:
+    """The methods of a model: each is a `Program`, an attribute of this object, and all have one state.
+
+    Args:
+        programs: By the names of their methods. Their state is taken from their exported programs.
+
+    Raises:
+        ConventionError: There is none, or one has a name that no attribute can have here.
+        StateError: State of one name differs between methods.
+
+    Example:
+        >>> class Counter(torch.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.register_buffer("calls", torch.zeros(()))
+        ...     def forward(self, x):
+        ...         return x + self.calls.add_(1)
+        >>> model = Counter()
+        >>> methods = Methods({
+        ...     "one": Program(torch.export.export(model, (torch.zeros(1),))),
+        ...     "two": Program(torch.export.export(model, (torch.zeros(2),))),
+        ... })
+        >>> methods.one(torch.zeros(1)), methods.two(torch.zeros(2))
+        (tensor([1.]), tensor([2., 2.]))
+        >>> methods.methods, methods.state["calls"]
+        (('one', 'two'), tensor(2.))
+    """
+
+    def __init__(self, programs: Mapping[str, Program]) -> None:
+        check_method_names(programs)
+        exported = {name: program.exported_program for name, program in programs.items()}
+        hidden = {name: program.state.hidden for name, program in programs.items()}
+        shared = share_state(exported, hidden)
+        written = sorted({name for program in programs.values() for name in program.writes})
+        engines = {shared.names[exported[method]].get(name, name) for method, names in hidden.items() for name in names}
+        self._take(programs, State(next(iter(exported.values())), written, engines, shared))
+
+    def __getattr__(self, name: str) -> Program:
+        """The program of a method.
+
+        Raises:
+            UnknownMethod: There is no method of this name.
+        """
+        programs = self.__dict__.get("_programs", {})
+        if name in programs:
+            program: Program = programs[name]
+            return program
+        raise UnknownMethod(
+            f"program of the methods {', '.join(programs)}",
+            found=f"no method {name!r}",
+            expected="one of them",
+            fix=near_match(name, programs) or "Call one of its methods by name, program.NAME(...).",
+        )
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        """Refused: a method has to be named.
+
+        Raises:
+            ConventionError: Always.
+        """
+        raise ConventionError(
+            f"program of the methods {', '.join(self.methods)}",
+            found="a call without a method",
+            expected="one of them",
+            fix=f"Call program.{self.methods[0]}(...).",
+        )
+
+    def __dir__(self) -> Iterable[str]:
+        return [*super().__dir__(), *self._programs]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._programs)
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{name}: {program!r}" for name, program in self._programs.items())
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Names of the methods."""
+        return tuple(self._programs)
+
+    @property
+    def state(self) -> State:
+        """The live state of all methods, by name, as `Program.state`."""
+        return next(iter(self._programs.values())).state
+
+    def reset(self) -> None:
+        """Give all state its initial value.
+
+        Raises:
+            StateError: Another thread's call is running.
+        """
+        next(iter(self._programs.values())).reset()
+
+    def snapshot(self) -> Snapshot:
+        """A copy of the state that was written, to come back to.
+
+        Raises:
+            StateError: Another thread's call is running.
+        """
+        return next(iter(self._programs.values())).snapshot()
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Give all state the values that it had when the snapshot was taken.
+
+        Raises:
+            StateError: It is of another program, or another thread's call is running. The state is as it was.
+        """
+        next(iter(self._programs.values())).restore(snapshot)
+
+    def session(self) -> Methods:
+        """The same methods with state of their own, in its initial values; everything else is shared."""
+        session = object.__new__(type(self))
+        session._take(self._programs, self.state.fresh())
+        return session
+
+    def _take(self, programs: Mapping[str, Program], state: State) -> None:
+        lock = threading.Lock()
+        first = next(iter(programs))
+        self._programs = {
+            name: program.on(state if name == first else state.face(program.exported_program), lock)
+            for name, program in programs.items()
+        }
+
+
+def check_method_names(names: Iterable[str]) -> None:
+    """Refuse names that no attribute of `Methods` can have.
+
+    Raises:
+        ConventionError: There is no name, or one is no identifier, or is taken.
+    """
+    names = list(names)
+    if not names:
+        raise ConventionError("methods", found="none", expected="at least one", fix="Pass the programs by name.")
+    for name in names:
+        if not str(name).isidentifier() or keyword.iskeyword(name):
+            found = "what is no name in Python"
+        elif name.startswith("_") or hasattr(Methods, name):
+            found = "a name that is taken"
+        else:
+            continue
+        raise ConventionError(
+            f"method {name!r}", found=found, expected="a name for an attribute", fix="Choose another name."
+        )
+
+
+def check_methods(programs: Mapping[str, torch.export.ExportedProgram]) -> None:
+    """Refuse programs that `Methods` cannot hold, before they are saved.
+
+    Raises:
+        ConventionError: There is none, or one has a name that no attribute can have here.
+        StateError: State of one name differs between methods.
+    """
+    check_method_names(programs)
+    share_state(programs, {name: engine_names(program) for name, program in programs.items()})

@@ -1,0 +1,47 @@
+"""What a file says of itself."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from intarsia.core.ledger import Entry, Ledger
+from intarsia.errors import FormatError
+from intarsia.formats.contents import Contents, Method
+from intarsia.formats.manifest import Manifest
+from intarsia.formats.writer import MemberEntry
+
+
+@pytest.fixture(scope="module")
+def contents() -> Contents:
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
+    ledger = Ledger((Entry("node", "relu", "kept", "relu"),)).to_json()
+    facts = {"prefill": {"ledger": ledger}, "decode": {"coverage": {"placements": []}}}
+    methods = {name: Method(name, Manifest.of(program, known)) for name, known in facts.items()}
+    return Contents(methods, {"models/decode.json": MemberEntry(3, "ab")})
+
+
+def test_contents_are_read_as_they_were_written(contents: Contents) -> None:
+    assert Contents.from_text(contents.to_text(), "file") == contents
+
+
+def test_versions_stand_once(contents: Contents) -> None:
+    fields = json.loads(contents.to_text())
+    assert (fields["format_version"], fields["torch_version"]) == (1, torch.__version__)
+    assert fields["methods"]["prefill"].keys() == {"program", "engines", "writes", "ledger", "coverage"}
+
+
+def test_contents_without_a_method_are_an_error(contents: Contents) -> None:
+    text = json.dumps({**json.loads(contents.to_text()), "methods": {}})
+    with pytest.raises(FormatError, match=r"file: found a manifest that cannot be read \(it has no method\)"):
+        Contents.from_text(text, "file")
+
+
+@pytest.mark.parametrize("key", ["methods", "members", "torch_version"])
+def test_a_part_that_is_missing_is_an_error(contents: Contents, key: str) -> None:
+    fields = json.loads(contents.to_text())
+    del fields[key]
+    with pytest.raises(FormatError, match=rf"file: found a manifest that cannot be read \(KeyError: '{key}'"):
+        Contents.from_text(json.dumps(fields), "file")
