@@ -18,3 +18,19 @@ def test_collection_is_as_it_was_before(enabled: bool) -> None:
         assert gc.isenabled() is enabled
     finally:
         gc.enable()
+
+
+def test_what_was_made_is_old_and_what_was_frozen_stays_so() -> None:
+    gc.collect()
+    with collection_paused():
+        made = [[] for _ in range(2000)]
+    assert not any(made is young for young in gc.get_objects(generation=0))
+    assert any(made is old for old in gc.get_objects(generation=2))
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        with collection_paused():
+            pass
+        assert gc.get_freeze_count() == frozen
+    finally:
+        gc.unfreeze()

@@ -13,11 +13,18 @@ from contextlib import contextmanager
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """Put collection off, in the whole process, until the block ends; it is as it was before afterwards."""
+    """Put collection off, in the whole process, until the block ends; it is as it was before afterwards.
+
+    What was made in the block counts as old afterwards, for it lives: freezing and thawing moves it there without
+    walking over it. Where the process has frozen objects of its own that is left undone, for it would thaw them.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        if not gc.get_freeze_count():
+            gc.freeze()
+            gc.unfreeze()
         if enabled:
             gc.enable()
