@@ -36,7 +36,9 @@ _KINDS: tuple[Kind, ...] = ("weights", "constants")
 # What torch wants to find besides the programs.
 _MARKS = {"archive_format": b"pt2", "archive_version": b"0", ".data/version": b"6\n"}
 # What torch says of a container whose class was registered where the file was written, and is not here.
-_UNKNOWN_CONTAINER = re.compile(r"Deserializing (.+) in pytree is not registered\.")
+_UNKNOWN_CONTAINER = re.compile(
+    r"Deserializing (\S+) in pytree (?:is not registered|failed because .* is not registered)"
+)
 
 
 class UnknownContainer(FormatError):
@@ -311,7 +313,7 @@ def _telling(path: Path) -> Iterator[None]:
     except IntarsiaError:
         raise
     except Exception as error:
-        container = _UNKNOWN_CONTAINER.fullmatch(str(error))
+        container = _UNKNOWN_CONTAINER.match(str(error))
         if container is not None:
             raise _unknown_container(path, container[1]) from error
         raise damaged(path, f"contents that torch cannot read ({type(error).__name__}: {first_line(error)})") from error
