@@ -225,6 +225,34 @@ def test_a_position_that_the_state_holds_is_named_by_it() -> None:
     assert program.state["next"].item() == 3
 
 
+class Ahead(torch.nn.Module):
+    """Moves its position on in place before it writes there, though it has taken a view of it before."""
+
+    def __init__(self, *, start: int) -> None:
+        super().__init__()
+        self.register_buffer("position", torch.tensor(start))
+        self.register_buffer("ring", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        at = self.position.view(1)
+        self.position += 1
+        self.ring.index_copy_(0, at, x)
+        return self.ring.sum()
+
+
+@pytest.mark.parametrize("dialect", ["TRAINING", "ATEN"])
+def test_a_position_that_is_written_in_place_is_checked_where_it_is_used(dialect: str) -> None:
+    exported = export(Ahead(start=-1), (torch.ones(1),))
+    program = Program(exported if dialect == "TRAINING" else exported.run_decompositions({}))
+    model = Ahead(start=-1)
+    for call in range(3):
+        assert torch.equal(program(torch.full((1,), call + 1.0)), model(torch.full((1,), call + 1.0)))
+        assert torch.equal(program.state["ring"], model.ring)
+    with pytest.raises(PositionError, match="found index 3"):
+        program(torch.ones(1))
+    assert torch.equal(program.state["ring"], model.ring)
+
+
 def test_entries_that_share_memory_are_set_together() -> None:
     class Tied(torch.nn.Module):
         def __init__(self) -> None:

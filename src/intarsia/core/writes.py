@@ -144,11 +144,15 @@ class Writes:
             self._positions[id(body)] = frozenset(i for i, node in enumerate(placeholders) if node in written)
         return self._positions[id(body)]
 
-    def of_graph(self, module: torch.fx.GraphModule) -> dict[torch.fx.Node, list[torch.fx.Node]]:
-        """Placeholders that the calls of a flat graph write -> the calls that do, in graph order."""
+    def calls(self, module: torch.fx.GraphModule) -> dict[torch.fx.Node, list[torch.fx.Node]]:
+        """Calls of a flat graph that write -> the arguments that each writes, in graph order."""
         bodies = {str(n.target): _attribute(module, str(n.target)) for n in module.graph.find_nodes(op="get_attr")}
         calls = [node for node in module.graph.nodes if node.op == "call_function"]
-        written = {node: values for node in calls if (values := self.of(node, bodies))}
+        return {node: values for node in calls if (values := self.of(node, bodies))}
+
+    def of_graph(self, module: torch.fx.GraphModule) -> dict[torch.fx.Node, list[torch.fx.Node]]:
+        """Placeholders that the calls of a flat graph write -> the calls that do, in graph order."""
+        written = self.calls(module)
         aliases = Aliases(module.graph) if written else None
         found: dict[torch.fx.Node, list[torch.fx.Node]] = {}
         for node, values in written.items():

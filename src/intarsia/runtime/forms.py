@@ -17,6 +17,7 @@ from torch.fx import Node
 from intarsia._torch import OpOverload
 from intarsia.core.op import RUN_ENGINE
 from intarsia.core.signature import EngineSignature
+from intarsia.core.writes import PARTIAL_WRITES
 
 aten = torch.ops.aten
 
@@ -79,29 +80,22 @@ def write_diagonal(destination: torch.Tensor, source: torch.Tensor, *part: Any) 
     return destination
 
 
-# Functional writes that an operator of the same schema does in place.
-_IN_PLACE: dict[OpOverload, OpOverload] = {
-    aten.copy.default: aten.copy_.default,
-    aten.index_add.default: aten.index_add_.default,
-    aten.index_copy.default: aten.index_copy_.default,
-    aten.index_fill.int_Scalar: aten.index_fill_.int_Scalar,
-    aten.index_fill.int_Tensor: aten.index_fill_.int_Tensor,
-    aten.index_put.default: aten.index_put_.default,
-    aten.masked_fill.Scalar: aten.masked_fill_.Scalar,
-    aten.masked_fill.Tensor: aten.masked_fill_.Tensor,
-    aten.masked_scatter.default: aten.masked_scatter_.default,
-    aten.scatter.src: aten.scatter_.src,
-    aten.scatter.value: aten.scatter_.value,
-    aten.scatter_add.default: aten.scatter_add_.default,
-    aten.scatter_reduce.two: aten.scatter_reduce_.two,
-}
-
 # Functional writes of what a view shows: what does it in place, and the view.
 _OF_VIEWS: dict[OpOverload, tuple[Callable[..., Any], OpOverload]] = {
     aten.slice_scatter.default: (write_slice, aten.slice.Tensor),
     aten.select_scatter.default: (write_selected, aten.select.int),
     aten.diagonal_scatter.default: (write_diagonal, aten.diagonal.default),
 }
+
+
+def _in_place(write: OpOverload) -> OpOverload:
+    """The operator of the same schema that does a functional write in place: the one with an underscore."""
+    _, name, overload = str(write).split(".")
+    found: OpOverload = getattr(getattr(aten, f"{name}_"), overload)
+    return found
+
+
+_IN_PLACE = {write: _in_place(write) for write in PARTIAL_WRITES - _OF_VIEWS.keys()}
 
 # Arguments of views behind the tensor, where a call leaves them out; `slice` to the end and `slice` to the largest
 # integer are one.

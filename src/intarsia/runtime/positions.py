@@ -1,7 +1,8 @@
 """Positions at which a program writes its state: checked before anything is written.
 
 Torch checks an index while it writes, when other entries may have been written already. Here every index that a write
-of state takes is checked as soon as it is known, against the size of the dim that it counts along.
+of state takes is checked as soon as it is known, against the size of the dim that it counts along; one that the graph
+itself writes in place, where it is used.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def subject_of(index: Node, names: Mapping[str, str]) -> str:
     return names.get(index.name, f"position %{index.name}")
 
 
-def check_position(index: torch.Tensor, dim: int, size: int, counts_back: bool, subject: str) -> None:  # noqa: FBT001 - called by generated code
+def check_position(index: torch.Tensor, dim: int, size: int, counts_back: bool, subject: str, consequence: str) -> None:  # noqa: FBT001, PLR0917 - called by generated code
     """Refuse a position outside of a state entry.
 
     Args:
@@ -82,6 +83,7 @@ def check_position(index: torch.Tensor, dim: int, size: int, counts_back: bool, 
         size: Size of that dim.
         counts_back: Whether -1 is the last position.
         subject: How the user knows the index.
+        consequence: What the error says of the state.
 
     Raises:
         PositionError: An element is out of range.
@@ -99,6 +101,6 @@ def check_position(index: torch.Tensor, dim: int, size: int, counts_back: bool, 
             subject,
             found=f"index {wrong}, which is out of bounds for dimension {dim} with size {size}",
             expected=f"{least} to {size - 1}",
-            consequence="Nothing was written.",
+            consequence=consequence,
             fix="Pass a position inside of the state, or make the state larger.",
         )

@@ -88,9 +88,7 @@ class Proof:
         self._tensors = tensors
         self._declared = declared
         self._writers = writers
-        self._writes = Writes()
-        bodies = program.graph.find_nodes(op="get_attr")
-        self._bodies = {str(node.target): program.graph_module.get_submodule(str(node.target)) for node in bodies}
+        self._written_arguments = Writes().calls(program.graph_module)
         self._memory_of = {node: _memory_key(tensor) for node, tensor in tensors.items()}
         self._memories = {key: _Memory() for key in self._memory_of.values()}
         self._written_by: dict[Node, set[int]] = {}
@@ -212,7 +210,7 @@ class Proof:
         shared = [alias._replace(place=(*alias.place, *step)) for alias in self._shown(aliased_arguments(node))]
         if shared:
             self._aliases[node] = shared
-        for alias in self._shown(self._writes.of(node, self._bodies)):
+        for alias in self._shown(self._written_arguments.get(node, ())):
             if alias.version is not None:
                 self._memories[alias.memory].refuse(f"%{node.name} writes what is only to be copied into it")
         for key in self._written_by.get(node, ()):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
 
 from intarsia.core.op import run_engine_in_place
-from intarsia.core.writes import aliased_arguments
+from intarsia.core.writes import Writes, aliased_arguments
 from intarsia.runtime.forms import read_write
 from intarsia.runtime.in_place import InPlacePlan
 from intarsia.runtime.positions import Position, check_position, positions_of, subject_of
@@ -36,6 +36,7 @@ class _Rewriter:
         self._graph = Graph()
         self._images: dict[Node, Node] = {}
         self._positions: dict[Node, dict[Position, None]] = {}
+        self._late_positions: dict[Node, list[Position]] = {}
         self._engines: dict[Node, tuple[int, ...]] = {}
         for write in plan.writes.values():
             if write.engine is not None:
@@ -44,24 +45,29 @@ class _Rewriter:
     def rewrite(self) -> GraphModule | None:
         if self._plan.entries:
             self._find_positions()
-        if not (self._positions or self._plan.writes):
+        if not (self._positions or self._late_positions or self._plan.writes):
             return None
         nodes = self._program.graph.nodes
         for node in nodes:
             if node.op == "placeholder":
                 self._images[node] = self._graph.node_copy(node)
         for node in nodes:
+            self._check(self._late_positions.get(node, ()), "")
             if node.op == "output":
                 self._graph.output(self._outputs(node))
             elif node.op != "placeholder":
                 self._images[node] = self._image(node)
-            self._check_positions(node)
+            self._check(self._positions.get(node, ()), "Nothing was written.")
         inner = {self._images[node] for node in self._plan.inner}
         self._graph.eliminate_dead_code(is_impure_node=lambda node: node not in inner)
         return GraphModule(self._program.graph_module, self._graph)
 
     def _find_positions(self) -> None:
-        """Positions of all writes of a state entry that the program writes, of a part of it, or of what is to be it."""
+        """Positions of all writes of a state entry that the program writes, of a part of it, or of what is to be it.
+
+        Each is checked as soon as it is known; one whose memory the graph writes in place, right before it is used.
+        """
+        changed = _sharing(value for values in Writes().calls(self._program.graph_module).values() for value in values)
         specs = self._program.graph_signature.input_specs
         written = {spec.arg.name for spec in specs if spec.target in self._plan.entries}
         shown: set[Node] = set()
@@ -71,13 +77,16 @@ class _Rewriter:
             if node.name in written or not shown.isdisjoint(bases):
                 shown.add(node)
                 for position in positions_of(node):
-                    self._positions.setdefault(position.tensor, {})[position] = None
+                    if changed.isdisjoint(_sharing([position.tensor])):
+                        self._positions.setdefault(position.tensor, {})[position] = None
+                    else:
+                        self._late_positions.setdefault(node, []).append(position)
 
-    def _check_positions(self, node: Node) -> None:
-        for position in self._positions.get(node, ()):
+    def _check(self, positions: Iterable[Position], consequence: str) -> None:
+        for position in positions:
             index, *rest = position
             subject = subject_of(index, self._names)
-            self._graph.call_function(check_position, (self._images[index], *rest, subject))
+            self._graph.call_function(check_position, (self._images[index], *rest, subject, consequence))
 
     def _image(self, node: Node) -> Node:
         if node in self._plan.absorbed:
@@ -96,3 +105,15 @@ class _Rewriter:
         for position in self._plan.copied:
             values[position] = self._graph.call_function(torch.ops.aten.clone.default, (values[position],))
         return tuple(values)
+
+
+def _sharing(nodes: Iterable[Node]) -> set[Node]:
+    """Nodes, and all that they may share memory with by what they were made of."""
+    waiting = list(nodes)
+    found: set[Node] = set()
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += aliased_arguments(node)
+    return found
