@@ -62,14 +62,14 @@ def load_program(file: Path, imports: Sequence[str] | None) -> Program:
     import_modules(imports or ())
 
     from intarsia import api
-    from intarsia.formats.loading import UnknownContainer
+    from intarsia.formats.loading import NotImported
 
     with activity(f"loading {file}"):
         try:
             return api.load_program(file)
-        except UnknownContainer as error:
-            fix = "Add --import MODULE, which names the module of that class: a load imports nothing by itself."
-            raise UnknownContainer(error.subject, found=error.found, expected=error.expected, fix=fix) from error
+        except NotImported as error:
+            fix = "Add --import MODULE, which names the module that registers it: a load imports nothing by itself."
+            raise type(error)(error.subject, found=error.found, expected=error.expected, fix=fix) from error
 
 
 def read_call(program: Program, path: Path) -> Call:

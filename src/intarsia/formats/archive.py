@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import IO
 
 from intarsia.errors import FormatError
 from intarsia.formats.directory import Member, read_directory
+from intarsia.formats.ending import read_ending
 from intarsia.formats.recognition import (
     DAMAGED_ARCHIVE,
     FOLDER,
@@ -75,10 +77,15 @@ def open_archive(path: Path) -> Iterator[Archive]:
         start = file.read(64)
         if not is_zip(start):
             raise foreign(path, kind_of_start(start))
+        ending = read_ending(path, file)
+        if ending is None:
+            raise foreign(path, DAMAGED_ARCHIVE)
         try:
             opened = zipfile.ZipFile(file)
-        except (zipfile.BadZipFile, ValueError, EOFError, OSError) as error:
+        except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError, OSError, struct.error) as error:
             raise foreign(path, DAMAGED_ARCHIVE) from error
+        if len(opened.filelist) != ending.members:
+            raise foreign(path, DAMAGED_ARCHIVE)
         with opened:
             yield Archive(path, file, opened)
 

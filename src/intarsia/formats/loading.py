@@ -1,37 +1,45 @@
-"""Read the exported programs of PT2 archives: ours as mapped tensors, those of other tools by torch."""
+"""Read the exported programs of PT2 archives: ours as mapped tensors, those of other tools in memory."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from intarsia._torch import deserialize_graph, load_archive
+from intarsia._torch import deserialize_graph
 from intarsia.errors import EngineError, FormatError, IntarsiaError, first_line
 from intarsia.formats.archive import Archive, check_kind, damaged, open_archive
 from intarsia.formats.contents import Contents
 from intarsia.formats.directory import Member
 from intarsia.formats.engines import EngineEntry, read_engines
+from intarsia.formats.foreign import read_foreign
+from intarsia.formats.graph import read_graph
 from intarsia.formats.layout import KINDS, MANIFEST_MEMBER, METHOD, checked_path, graph_member, table_member
 from intarsia.formats.manifest import Manifest
 from intarsia.formats.mapping import MappedTensors
+from intarsia.formats.members import check_own_members, checked_words
+from intarsia.formats.packages import describe_operators
 from intarsia.formats.payload import Payload, read_payloads
-
-# What torch says of a container whose class was registered where the file was written, and is not here.
-_UNKNOWN_CONTAINER = re.compile(
-    r"Deserializing (\S+) in pytree (?:is not registered|failed because .* is not registered)"
-)
+from intarsia.formats.refusal import quoted
 
 
-class UnknownContainer(FormatError):
+class NotImported(FormatError):
+    """A file needs something that has to be imported first: a load imports nothing because a file says so."""
+
+
+class UnknownContainer(NotImported):
     """A class among the arguments or outputs of a program in a file is not known in this process."""
+
+
+class UnknownOperator(NotImported):
+    """Operators of a program in a file are not known in this process."""
 
 
 class LoadedMethod(NamedTuple):
@@ -46,20 +54,17 @@ class LoadedMethod(NamedTuple):
     manifest: Manifest | None
 
 
-def load_pt2(path: str | os.PathLike[str]) -> LoadedMethod:
-    """Read the exported program of a PT2 archive that holds one.
-
-    Load only files that you trust: torch unpickles some of what it finds in an archive of its own, and evaluates some
-    of what it finds in every archive, and nothing here stops it yet.
+def load_pt2(path: str | os.PathLike[str], *, allow: Iterable[str] = ()) -> LoadedMethod:
+    """Read the exported program of a PT2 archive that holds one, as `load_methods` does.
 
     Raises:
         FormatError: The path is none, or the file is missing, cut short, damaged, or something else than a PT2
             archive of one method.
-        UnknownContainer: The class of a container among its arguments or outputs has to be imported first.
+        NotImported: An operator, or the class of a container among its arguments or outputs, has to be imported.
         UnsupportedVersion: A newer intarsia wrote it; nothing of it was loaded.
         EngineError: An engine's bytes are not those that were written; names the engine and the file.
     """
-    methods = load_methods(path)
+    methods = load_methods(path, allow=allow)
     if len(methods) > 1:
         raise FormatError(
             str(path),
@@ -71,24 +76,29 @@ def load_pt2(path: str | os.PathLike[str]) -> LoadedMethod:
     return method
 
 
-def load_methods(path: str | os.PathLike[str]) -> dict[str, LoadedMethod]:
+def load_methods(path: str | os.PathLike[str], *, allow: Iterable[str] = ()) -> dict[str, LoadedMethod]:
     """Read the exported programs of a PT2 archive, by the names of their methods.
 
-    Tensors of a file that intarsia wrote are mapped: see `MappedTensors`. What another tool wrote is read by torch.
+    Tensors of a file that intarsia wrote are mapped: see `MappedTensors`. Nothing of the file is run and nothing is
+    unpickled: what would have to be is refused, before it is read.
+
+    Args:
+        path: Where the file is.
+        allow: With "pickle", pickles in a file of another tool are loaded, which can run code.
 
     Raises:
         FormatError: The file is missing, cut short, damaged, or something else than a PT2 archive.
-        UnknownContainer: The class of a container among the arguments or outputs has to be imported first.
+        NotImported: An operator, or the class of a container among arguments or outputs, has to be imported first.
         UnsupportedVersion: A newer intarsia wrote it; nothing of it was loaded.
         EngineError: An engine's bytes are not those that were written; names the engine and the file.
     """
-    path = checked_path(path)
+    path, words = checked_path(path), checked_words(allow)
     with open_archive(path) as archive:
         if MANIFEST_MEMBER in archive.members:
             methods = _read(archive)
         else:
             check_kind(archive)
-            methods = {METHOD: LoadedMethod(_read_foreign(archive), None)}
+            methods = {METHOD: LoadedMethod(_read_foreign(archive, words), None)}
     for method in methods.values():
         _check_engines(path, method)
     return methods
@@ -112,6 +122,7 @@ def read_contents(path: str | os.PathLike[str]) -> Contents | None:
 def _read(archive: Archive) -> dict[str, LoadedMethod]:
     """The methods of an archive of ours. Its directory is judged before a member is read."""
     directory = archive.directory()
+    check_own_members(archive.path, directory.values())
     contents = Contents.from_text(archive.read(MANIFEST_MEMBER), str(archive.path))
     _compare_members(archive.path, directory, contents)
     _check_byte_order(archive)
@@ -124,19 +135,44 @@ def _read(archive: Archive) -> dict[str, LoadedMethod]:
     tensors = MappedTensors(archive.path, archive.file, directory, payloads)
     methods = {}
     for name, (program, manifest) in contents.methods.items():
-        text = _read_checked(archive, contents, graph_member(program))
+        member = graph_member(program)
+        text = _read_checked(archive, contents, member)
+        values = _read_values(archive, member, text, manifest=manifest)
         with _telling(archive.path):
             state, constants = (
                 {key: tensors.tensor(payload) for key, payload in tables[program, kind].items()} for kind in KINDS
             )
-            methods[name] = LoadedMethod(deserialize_graph(text, state, constants), manifest)
+            methods[name] = LoadedMethod(deserialize_graph(values, state, constants), manifest)
     return methods
 
 
-def _read_foreign(archive: Archive) -> torch.export.ExportedProgram:
-    archive.file.seek(0)
+def _read_foreign(archive: Archive, allow: frozenset[str]) -> torch.export.ExportedProgram:
     with _telling(archive.path):
-        return load_archive(archive.file)["model"]
+        _check_byte_order(archive)
+        return read_foreign(archive, partial(_read_values, archive, allow=allow), allow)
+
+
+def _read_values(
+    archive: Archive,
+    member: str,
+    text: bytes,
+    *,
+    manifest: Manifest | None = None,
+    allow: frozenset[str] = frozenset(),
+) -> dict[str, Any]:
+    """The JSON values of a graph, which torch may read."""
+    values, findings = read_graph(text, f"{archive.path}, member {quoted(member)}", allow=allow)
+    if findings.operators:
+        packages = manifest.packages if manifest else {}
+        raise UnknownOperator(
+            str(archive.path),
+            found=f"operators that this process does not know: {describe_operators(findings.operators, packages)}",
+            expected="operators that are registered with torch",
+            fix="Import the packages that register them before loading: a load imports nothing by itself.",
+        )
+    if findings.containers:
+        raise _unknown_container(archive.path, findings.containers)
+    return values
 
 
 def _read_table(archive: Archive, contents: Contents, member: str) -> dict[str, Payload]:
@@ -183,16 +219,13 @@ def _telling(path: Path) -> Iterator[None]:
     except IntarsiaError:
         raise
     except Exception as error:
-        container = _UNKNOWN_CONTAINER.match(str(error))
-        if container is not None:
-            raise _unknown_container(path, container[1]) from error
         raise damaged(path, f"contents that torch cannot read ({type(error).__name__}: {first_line(error)})") from error
 
 
-def _unknown_container(path: Path, name: str) -> UnknownContainer:
+def _unknown_container(path: Path, names: Sequence[str]) -> UnknownContainer:
     return UnknownContainer(
         str(path),
-        found=f"arguments or outputs in a {name}, which this process does not know",
+        found=f"arguments or outputs in a {', '.join(names)}, which this process does not know",
         expected="containers that are registered as pytree nodes of torch",
         fix="Import its module before loading, or register it under that name: a load imports nothing by itself.",
     )

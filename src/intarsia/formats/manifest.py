@@ -13,6 +13,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from intarsia.core.ledger import Ledger
 from intarsia.core.writes import written_placeholders
 from intarsia.formats.engines import EngineEntry, read_engines
+from intarsia.formats.packages import packages_of
 
 FORMAT_VERSION = 1
 
@@ -50,6 +51,7 @@ class Manifest:
         writes: Every write of the program.
         ledger: The account of the export, or None when the program was not exported by intarsia.
         coverage: Where each operator runs, as JSON values, or None when the program was not compiled by intarsia.
+        packages: The package that provides operators, by their namespace, where it is neither torch nor intarsia.
     """
 
     format_version: int
@@ -59,6 +61,7 @@ class Manifest:
     writes: tuple[WriteEntry, ...]
     ledger: Ledger | None
     coverage: Mapping[str, Any] | None
+    packages: Mapping[str, str]
 
     @classmethod
     def of(cls, program: torch.export.ExportedProgram, facts: Mapping[str, Any]) -> Manifest:
@@ -80,6 +83,7 @@ class Manifest:
             _read_writes(program),
             None if entries is None else Ledger.from_json(entries),
             facts.get("coverage"),
+            packages_of(program),
         )
 
 
