@@ -18,7 +18,7 @@ from intarsia.engines.openvino.attention import clear_rows_without_keys
 from intarsia.engines.openvino.engine import compile_model
 from intarsia.engines.openvino.library import DEVICE, complete_options, element_types, find_core, import_openvino
 from intarsia.engines.openvino.positions import POSITIONS, find_input_positions
-from intarsia.engines.openvino.source import pack_model
+from intarsia.engines.openvino.source import find_constants, pack_model
 from intarsia.engines.openvino.table import is_listed
 from intarsia.errors import EngineBuildFailed, shorten
 
@@ -37,6 +37,7 @@ def build_engine(program: torch.export.ExportedProgram, options: Mapping[str, An
         backend_version=openvino.get_version(),
         target=f"{DEVICE}: {find_core().get_property(DEVICE, 'FULL_DEVICE_NAME')}",
         options={**options, **({POSITIONS: positions} if positions else {})},
+        constants=find_constants(source),
     )
 
 
