@@ -165,10 +165,11 @@ def _read(archive: Archive) -> dict[str, LoadedMethod]:
 def _read_contents(archive: Archive, directory: Mapping[str, Member]) -> Contents:
     """What the manifest says, compared with its own hash."""
     text = archive.read(MANIFEST_MEMBER)
+    contents = Contents.from_text(text, str(archive.path))  # first, for a newer format may have its hash elsewhere
     expected = archive.read(MANIFEST_HASH_MEMBER) if MANIFEST_HASH_MEMBER in directory else b""
     if hashlib.sha256(text).hexdigest().encode() != expected:
         raise damaged(archive.path, f"a manifest that does not match member {MANIFEST_HASH_MEMBER!r}")
-    return Contents.from_text(text, str(archive.path))
+    return contents
 
 
 def _read_foreign(archive: Archive) -> torch.export.ExportedProgram:
