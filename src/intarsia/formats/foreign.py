@@ -12,12 +12,11 @@ import torch
 
 from intarsia._torch import deserialize_graph, load_archive
 from intarsia.formats.archive import Archive, damaged
-from intarsia.formats.layout import KINDS, graph_member, table_member
+from intarsia.formats.layout import KINDS, Kind, graph_member, table_member
 from intarsia.formats.mapping import MappedTensors
 from intarsia.formats.members import check_foreign_members, pickle_refusal
 from intarsia.formats.payload import Payload, pickled_names, read_payloads
 from intarsia.formats.refusal import quoted
-from intarsia.formats.storages import Kind
 
 _PROGRAM = "model"
 _VERSION = b"0"

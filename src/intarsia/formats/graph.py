@@ -130,6 +130,7 @@ class _Judge:
         self.node: str | None = None
         self.operators: set[str] = set()
         self.containers: set[str] = set()
+        self._names: set[str] = set()
         self._known_targets: set[str] = set()
         self._expressions: set[str] = set()
         self._symbols: set[str] = set()
@@ -220,9 +221,12 @@ class _Judge:
 
     def _later(self, kind: type) -> Check:
         """The check of a class, made when it is first needed: classes contain each other."""
+        made: Check | None = None
 
         def check_class(value: Any) -> None:
-            self._class_check(kind)(value)
+            nonlocal made
+            made = made or self._class_check(kind)
+            made(value)
 
         return check_class
 
@@ -283,8 +287,11 @@ class _Judge:
         """A text that stays one: torch keeps it, or prints it by `repr`."""
 
     def _name(self, text: str) -> None:
+        if text in self._names:
+            return
         if not _is_name(text) or keyword.iskeyword(text) or text in _TAKEN:
             raise Refused(f"the name {quoted(text)}", "one that Python takes for a variable")
+        self._names.add(text)
 
     def _argument_name(self, text: str) -> None:
         if text and not _is_name(text):
@@ -385,9 +392,11 @@ def _fields_of(kind: type, checks: dict[str, Check]) -> Check:
     def check_fields(value: Any) -> None:
         if type(value) is not dict or not required <= value.keys():
             raise Refused(quoted(value), f"a {kind.__name__}")
-        for name, check in checks.items():
-            if name in value:
-                check(value[name])
+        for name, item in value.items():
+            # Fields of a newer schema are left out by torch.
+            check = checks.get(name)
+            if check is not None:
+                check(item)
 
     return check_fields
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,17 @@ from intarsia.formats.engines import EngineEntry, EngineReader, engine_tensor
 from intarsia.formats.file_constants import FileConstants
 from intarsia.formats.foreign import read_foreign
 from intarsia.formats.graph import read_graph
-from intarsia.formats.layout import KINDS, MANIFEST_MEMBER, METHOD, checked_path, graph_member, table_member
+from intarsia.formats.integrity import Integrity
+from intarsia.formats.layout import (
+    KINDS,
+    MANIFEST_HASH_MEMBER,
+    MANIFEST_MEMBER,
+    METHOD,
+    checked_path,
+    graph_member,
+    table_member,
+    tensor_member,
+)
 from intarsia.formats.manifest import Manifest
 from intarsia.formats.mapping import MappedTensors
 from intarsia.formats.members import check_own_members, checked_words
@@ -51,10 +61,13 @@ class LoadedMethod(NamedTuple):
     Attributes:
         program: Its program.
         manifest: What the file tells of it, or None when another tool wrote the file.
+        check: Compares the bytes of its tensors with their hashes, unless that was done before; raises `FormatError`
+            where they differ. None when another tool wrote the file, which has no hashes. Engines have their own.
     """
 
     program: torch.export.ExportedProgram
     manifest: Manifest | None
+    check: Callable[[], None] | None
 
 
 def load_pt2(path: str | os.PathLike[str], *, allow: Iterable[str] = ()) -> LoadedMethod:
@@ -79,7 +92,9 @@ def load_pt2(path: str | os.PathLike[str], *, allow: Iterable[str] = ()) -> Load
     return method
 
 
-def load_methods(path: str | os.PathLike[str], *, allow: Iterable[str] = ()) -> dict[str, LoadedMethod]:
+def load_methods(
+    path: str | os.PathLike[str], *, allow: Iterable[str] = (), verify: bool = False
+) -> dict[str, LoadedMethod]:
     """Read the exported programs of a PT2 archive, by the names of their methods.
 
     Tensors of a file that intarsia wrote are mapped: see `MappedTensors`. Nothing of the file is run and nothing is
@@ -89,8 +104,13 @@ def load_methods(path: str | os.PathLike[str], *, allow: Iterable[str] = ()) -> 
         path: Where the file is.
         allow: With "pickle", pickles in a file of another tool are loaded, which can run code.
 
+    Args:
+        path: Of the archive.
+        verify: Whether to compare every byte with its hash now; otherwise tensors are compared by `check` of a method.
+
     Raises:
-        FormatError: The file is missing, cut short, damaged, or something else than a PT2 archive.
+        FormatError: The file is missing, cut short, damaged, or something else than a PT2 archive; or `verify` is True
+            and another tool wrote it.
         NotImported: An operator, or the class of a container among arguments or outputs, has to be imported first.
         UnsupportedVersion: A newer intarsia wrote it; nothing of it was loaded.
         EngineError: An engine's bytes are not those that were written; names the engine and the file.
@@ -98,11 +118,13 @@ def load_methods(path: str | os.PathLike[str], *, allow: Iterable[str] = ()) -> 
     path, words = checked_path(path), checked_words(allow)
     with open_archive(path) as archive:
         if MANIFEST_MEMBER in archive.members:
-            methods = _read(archive)
+            methods = _read(archive, verify=verify)
         else:
             check_kind(archive)
-            methods = {METHOD: LoadedMethod(_read_foreign(archive, words), None)}
+            methods = {METHOD: LoadedMethod(_read_foreign(archive, words), None, None)}
             _check_engines(path, methods, None)
+            if verify:
+                raise _without_hashes(path)
     return methods
 
 
@@ -115,17 +137,16 @@ def read_contents(path: str | os.PathLike[str]) -> Contents | None:
     """
     with open_archive(checked_path(path)) as archive:
         if MANIFEST_MEMBER in archive.members:
-            archive.directory()
-            return Contents.from_text(archive.read(MANIFEST_MEMBER), str(path))
+            return _read_contents(archive, archive.directory())
         check_kind(archive)
     return None
 
 
-def _read(archive: Archive) -> dict[str, LoadedMethod]:
+def _read(archive: Archive, *, verify: bool) -> dict[str, LoadedMethod]:
     """The methods of an archive of ours. Its directory is judged before a member is read."""
     directory = archive.directory()
     check_own_members(archive.path, directory.values())
-    contents = Contents.from_text(archive.read(MANIFEST_MEMBER), str(archive.path))
+    contents = _read_contents(archive, directory)
     _compare_members(archive.path, directory, contents)
     _check_byte_order(archive)
     tables = {
@@ -135,6 +156,7 @@ def _read(archive: Archive) -> dict[str, LoadedMethod]:
     }
     payloads = [(kind, payload) for (_, kind), table in tables.items() for payload in table.values()]
     tensors = MappedTensors(archive.path, archive.file, directory, payloads)
+    integrity = Integrity(archive.path, archive.file, directory, contents.members)
     methods = {}
     for name, (program, manifest) in contents.methods.items():
         member = graph_member(program)
@@ -144,10 +166,29 @@ def _read(archive: Archive) -> dict[str, LoadedMethod]:
             state, constants = (
                 {key: tensors.tensor(payload) for key, payload in tables[program, kind].items()} for kind in KINDS
             )
-            methods[name] = LoadedMethod(deserialize_graph(values, state, constants), manifest)
-    beside = FileConstants(archive.path, archive.file, directory, contents.members)
-    _check_engines(archive.path, methods, beside)
+            exported = deserialize_graph(values, state, constants)
+        engines = {engine.constant for engine in manifest.engines}
+        members = {
+            tensor_member(kind, payload.member)
+            for kind in KINDS
+            for key, payload in tables[program, kind].items()
+            if kind == "weights" or key not in engines
+        }
+        methods[name] = LoadedMethod(exported, manifest, partial(integrity.check, members))
+    _check_engines(archive.path, methods, FileConstants(archive.path, archive.file, directory, contents.members))
+    if verify:
+        integrity.check(contents.members)
     return methods
+
+
+def _read_contents(archive: Archive, directory: Mapping[str, Member]) -> Contents:
+    """What the manifest says, compared with its own hash."""
+    text = archive.read(MANIFEST_MEMBER)
+    contents = Contents.from_text(text, str(archive.path))  # first, for a newer format may have its hash elsewhere
+    expected = archive.read(MANIFEST_HASH_MEMBER) if MANIFEST_HASH_MEMBER in directory else b""
+    if hashlib.sha256(text).hexdigest().encode() != expected:
+        raise damaged(archive.path, f"a manifest that does not match member {MANIFEST_HASH_MEMBER!r}")
+    return contents
 
 
 def _read_foreign(archive: Archive, allow: frozenset[str]) -> torch.export.ExportedProgram:
@@ -195,7 +236,8 @@ def _read_checked(archive: Archive, contents: Contents, member: str) -> bytes:
 
 def _compare_members(path: Path, directory: Mapping[str, Member], contents: Contents) -> None:
     """Refuse an archive whose members are not those that were written; what they hold is not read."""
-    found = {name: member.size_bytes for name, member in directory.items() if name != MANIFEST_MEMBER}
+    own = {MANIFEST_MEMBER, MANIFEST_HASH_MEMBER}
+    found = {name: member.size_bytes for name, member in directory.items() if name not in own}
     expected = {name: entry.size_bytes for name, entry in contents.members.items()}
     for name in sorted(found.keys() | expected.keys()):
         if found.get(name) != expected.get(name):
@@ -235,11 +277,20 @@ def _unknown_container(path: Path, names: Sequence[str]) -> UnknownContainer:
     )
 
 
+def _without_hashes(path: Path) -> FormatError:
+    return FormatError(
+        str(path),
+        found="a file of another tool, without hashes",
+        expected="one that intarsia wrote, to be verified",
+        fix="Load it without verify=True, and save it with intarsia.",
+    )
+
+
 def _check_engines(path: Path, methods: Mapping[str, LoadedMethod], constants: FileConstants | None) -> None:
     """Compare the engines with their hashes and the manifest, and let them find what is beside their containers."""
     reader = EngineReader()
     try:
-        for program, manifest in methods.values():
+        for program, manifest, _ in methods.values():
             containers = reader.read(program)
             if manifest is not None:
                 _compare_engines(manifest.engines, containers)

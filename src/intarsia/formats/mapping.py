@@ -11,10 +11,10 @@ import torch
 
 from intarsia.errors import FormatError
 from intarsia.formats.directory import Member
+from intarsia.formats.layout import Kind, tensor_member
 from intarsia.formats.limits import REPEATED_BYTES
 from intarsia.formats.payload import Payload
 from intarsia.formats.refusal import quoted
-from intarsia.formats.storages import Kind
 from intarsia.formats.writer import ALIGNMENT
 
 
@@ -98,7 +98,7 @@ class MappedTensors:
 
 
 def _find(path: Path, directory: Mapping[str, Member], kind: Kind, payload: Payload) -> Member:
-    name = f"data/{kind}/{payload.member}"
+    name = tensor_member(kind, payload.member)
     member = directory.get(name)
     if member is None or payload.end_bytes > member.size_bytes:
         raise FormatError(
