@@ -9,18 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 
 from intarsia._torch import deserialize_graph
-from intarsia.core.constants import attach_constants
-from intarsia.core.container import EngineContainer
-from intarsia.errors import EngineError, FormatError, IntarsiaError, first_line
+from intarsia.errors import FormatError, IntarsiaError, first_line, near_match
 from intarsia.formats.archive import Archive, check_kind, damaged, open_archive
 from intarsia.formats.contents import Contents
 from intarsia.formats.directory import Member
-from intarsia.formats.engines import EngineEntry, EngineReader, engine_tensor
+from intarsia.formats.engine_checks import check_engines
 from intarsia.formats.file_constants import FileConstants
 from intarsia.formats.foreign import read_foreign
 from intarsia.formats.graph import read_graph
@@ -41,6 +39,8 @@ from intarsia.formats.members import check_own_members, checked_words
 from intarsia.formats.packages import describe_operators
 from intarsia.formats.payload import Payload, read_payloads
 from intarsia.formats.refusal import quoted
+
+Engines: TypeAlias = Literal["verify", "rebuild"]
 
 
 class NotImported(FormatError):
@@ -70,7 +70,7 @@ class LoadedMethod(NamedTuple):
     check: Callable[[], None] | None
 
 
-def load_pt2(path: str | os.PathLike[str], *, allow: Iterable[str] = ()) -> LoadedMethod:
+def load_pt2(path: str | os.PathLike[str], *, allow: Iterable[str] = (), engines: Engines = "verify") -> LoadedMethod:
     """Read the exported program of a PT2 archive that holds one, as `load_methods` does.
 
     Raises:
@@ -80,7 +80,7 @@ def load_pt2(path: str | os.PathLike[str], *, allow: Iterable[str] = ()) -> Load
         UnsupportedVersion: A newer intarsia wrote it; nothing of it was loaded.
         EngineError: An engine's bytes are not those that were written; names the engine and the file.
     """
-    methods = load_methods(path, allow=allow)
+    methods = load_methods(path, allow=allow, engines=engines)
     if len(methods) > 1:
         raise FormatError(
             str(path),
@@ -93,7 +93,11 @@ def load_pt2(path: str | os.PathLike[str], *, allow: Iterable[str] = ()) -> Load
 
 
 def load_methods(
-    path: str | os.PathLike[str], *, allow: Iterable[str] = (), verify: bool = False
+    path: str | os.PathLike[str],
+    *,
+    allow: Iterable[str] = (),
+    engines: Engines = "verify",
+    verify: bool = False,
 ) -> dict[str, LoadedMethod]:
     """Read the exported programs of a PT2 archive, by the names of their methods.
 
@@ -101,11 +105,9 @@ def load_methods(
     unpickled: what would have to be is refused, before it is read.
 
     Args:
-        path: Where the file is.
-        allow: With "pickle", pickles in a file of another tool are loaded, which can run code.
-
-    Args:
         path: Of the archive.
+        allow: With "pickle", pickles in a file of another tool are loaded, which can run code.
+        engines: "verify" compares engines with their hashes; "rebuild" leaves their compiled forms out, too.
         verify: Whether to compare every byte with its hash now; otherwise tensors are compared by `check` of a method.
 
     Raises:
@@ -116,15 +118,17 @@ def load_methods(
         EngineError: An engine's bytes are not those that were written; names the engine and the file.
     """
     path, words = checked_path(path), checked_words(allow)
+    if engines not in get_args(Engines):
+        raise _unknown_choice(engines)
     with open_archive(path) as archive:
         if MANIFEST_MEMBER in archive.members:
-            methods = _read(archive, verify=verify)
+            methods, beside = _read(archive, verify=verify)
         else:
             check_kind(archive)
-            methods = {METHOD: LoadedMethod(_read_foreign(archive, words), None, None)}
-            _check_engines(path, methods, None)
             if verify:
                 raise _without_hashes(path)
+            methods, beside = {METHOD: LoadedMethod(_read_foreign(archive, words), None, None)}, None
+    check_engines(path, [method[:2] for method in methods.values()], beside, rebuild=engines == "rebuild")
     return methods
 
 
@@ -142,8 +146,8 @@ def read_contents(path: str | os.PathLike[str]) -> Contents | None:
     return None
 
 
-def _read(archive: Archive, *, verify: bool) -> dict[str, LoadedMethod]:
-    """The methods of an archive of ours. Its directory is judged before a member is read."""
+def _read(archive: Archive, *, verify: bool) -> tuple[dict[str, LoadedMethod], FileConstants]:
+    """The methods of an archive of ours, and what their engines refer to; the directory is judged first."""
     directory = archive.directory()
     check_own_members(archive.path, directory.values())
     contents = _read_contents(archive, directory)
@@ -175,10 +179,9 @@ def _read(archive: Archive, *, verify: bool) -> dict[str, LoadedMethod]:
             if kind == "weights" or key not in engines
         }
         methods[name] = LoadedMethod(exported, manifest, partial(integrity.check, members))
-    _check_engines(archive.path, methods, FileConstants(archive.path, archive.file, directory, contents.members))
     if verify:
         integrity.check(contents.members)
-    return methods
+    return methods, FileConstants(archive.path, archive.file, directory, contents.members)
 
 
 def _read_contents(archive: Archive, directory: Mapping[str, Member]) -> Contents:
@@ -286,39 +289,11 @@ def _without_hashes(path: Path) -> FormatError:
     )
 
 
-def _check_engines(path: Path, methods: Mapping[str, LoadedMethod], constants: FileConstants | None) -> None:
-    """Compare the engines with their hashes and the manifest, and let them find what is beside their containers."""
-    reader = EngineReader()
-    try:
-        for program, manifest, _ in methods.values():
-            containers = reader.read(program)
-            if manifest is not None:
-                _compare_engines(manifest.engines, containers)
-            for name, container in containers.items():
-                if constants is not None and container.outside:
-                    constants.check(container)
-                    attach_constants(engine_tensor(program, name), container.digest, constants)
-    except EngineError as error:
-        raise EngineError(
-            f"{error.subject} in {path}",
-            found=error.found,
-            expected=error.expected,
-            consequence=error.consequence,
-            fix=error.fix,
-        ) from error
-
-
-def _compare_engines(expected: Sequence[EngineEntry], found: Mapping[str, EngineContainer]) -> None:
-    entries = [
-        EngineEntry.of(constant, container, container.digest, len(container.data))
-        for constant, container in found.items()
-    ]
-    for entry in expected:
-        if entry not in entries:
-            raise EngineError(
-                f"engine {entry.name!r} (constant {entry.constant!r})",
-                found="another engine, or none, in its place",
-                expected=f"the one whose SHA-256 is {entry.sha256[:16]}...",
-                consequence="The program would compute something else.",
-                fix="Save the program again.",
-            )
+def _unknown_choice(engines: str) -> FormatError:
+    choices = get_args(Engines)
+    return FormatError(
+        "engines",
+        found=repr(engines),
+        expected=" or ".join(map(repr, choices)),
+        fix=near_match(str(engines), choices) or "Leave it out to compare engines with their hashes.",
+    )
