@@ -33,7 +33,8 @@ _LARGEST_EXPONENT = 16
 _PRECISIONS = range(1, 65)
 _MANY = 64
 
-# Fewest and most arguments of each function: those of sympy that torch's sizes are made of, and torch's own.
+# Fewest and most arguments of each function: those of sympy that torch's sizes are made of, and torch's own. Its
+# ModularIndexing is for index arithmetic of the compiler, stands in no program, and takes sympy seconds.
 _ARGUMENTS: dict[str, tuple[int, int]] = {
     **dict.fromkeys(["Add", "Mul"], (1, 200)),
     **dict.fromkeys(["Max", "Min", "And", "Or", "Piecewise"], (1, 32)),
@@ -44,7 +45,7 @@ _ARGUMENTS: dict[str, tuple[int, int]] = {
     **dict.fromkeys(["FloorDiv", "Mod", "PythonMod", "CleanDiv", "CeilDiv", "IntTrueDiv", "FloatTrueDiv"], (2, 2)),
     **dict.fromkeys(["Pow", "PowByNatural", "FloatPow", "LShift", "RShift", "RoundDecimal"], (2, 2)),
     **dict.fromkeys([f"BitwiseFn_bitwise_{name}" for name in ("and", "or", "xor")], (2, 2)),
-    **dict.fromkeys(["ModularIndexing", "Where"], (3, 3)),
+    "Where": (3, 3),
     "IsNonOverlappingAndDenseIndicator": (1, _MANY),
     **dict.fromkeys(
         [
