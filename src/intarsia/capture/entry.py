@@ -1,0 +1,108 @@
+"""Entry points of models: a module that is called, or a bound method of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import MethodType
+from typing import Any, NamedTuple
+
+import torch
+
+from intarsia.errors import CaptureError
+
+
+class Entry(NamedTuple):
+    """What is captured.
+
+    Attributes:
+        subject: The entry point, as the user knows it.
+        module: What `torch.export` is given: its state has the names that the captured program shall have.
+        forward: The function whose parameters a call takes.
+    """
+
+    subject: str
+    module: torch.nn.Module
+    forward: Callable[..., Any]
+
+
+def read_entry(model: Any, method: str | None = None, root: torch.nn.Module | None = None) -> Entry:
+    """The entry point that a module or a bound method is.
+
+    Args:
+        model: Module, or bound method of a module.
+        method: Name of the method that it is, where it is one of several.
+        root: The module whose names the state shall have; the entry point's own module when None.
+
+    Raises:
+        CaptureError: It is neither.
+    """
+    owner = owner_of(model, method)
+    is_method = isinstance(model, MethodType)
+    name = method or (model.__name__ if is_method else None)
+    subject = f"model {type(owner).__name__!r}" + (f", method {name!r}" if name else "")
+    forward = model if is_method else owner.forward
+    if not is_method and root in (None, owner):
+        return Entry(subject, owner, forward)
+    return Entry(subject, _face(root or owner, model, forward), forward)
+
+
+def owner_of(model: Any, method: str | None = None) -> torch.nn.Module:
+    """The module whose entry point it is.
+
+    Raises:
+        CaptureError: It is none of a module.
+    """
+    owner = model.__self__ if isinstance(model, MethodType) else model
+    if isinstance(owner, torch.nn.Module):
+        return owner
+    subject = f"method {method!r}" if method else "model"
+    if not isinstance(model, MethodType):
+        raise CaptureError(
+            subject,
+            found=f"an object of type {type(model).__name__!r}",
+            expected="a torch.nn.Module, a bound method of one, or a torch.export.ExportedProgram",
+            fix="Wrap a plain function in an nn.Module whose forward calls it.",
+        )
+    is_class = isinstance(owner, type)
+    holder = (owner if isinstance(owner, type) else type(owner)).__name__
+    raise CaptureError(
+        subject,
+        found=f"a bound method of {'the class' if is_class else 'an object of type'} {holder!r}, which is no module",
+        expected="a bound method of a torch.nn.Module",
+        consequence="Its state would not be known.",
+        fix="Pass a method of an instance (model.decode)."
+        if is_class
+        else f"Make {holder} an nn.Module that registers the model and its state, and pass its method.",
+    )
+
+
+def common_root(owners: Iterable[torch.nn.Module]) -> torch.nn.Module | None:
+    """The one of some modules that holds all others, or None when there is none.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.ReLU())
+        >>> common_root([model[0], model]) is model
+        True
+    """
+    owners = list(owners)
+    parts = ((owner, set(owner.modules())) for owner in owners)
+    return next((owner for owner, held in parts if held.issuperset(owners)), None)
+
+
+def _face(root: torch.nn.Module, call: Callable[..., Any], forward: Callable[..., Any]) -> torch.nn.Module:
+    """A module that has all attributes of `root`, its state too, and whose call is `call`.
+
+    It is another object on the same attributes: what torch puts in the place of a parameter while it traces, the method
+    sees, which is bound to the model itself. So the method may call `self`, `self.forward` and `super()`, and no hook
+    of the model runs, as none does when a method is called.
+    """
+    members = {
+        "__module__": type(root).__module__,
+        "__doc__": type(root).__doc__,
+        "__call__": lambda _, *args, **kwargs: call(*args, **kwargs),
+        # A property, for an attribute of the instance may be named so.
+        "forward": property(lambda _: forward),
+    }
+    face: torch.nn.Module = object.__new__(type(type(root).__name__, (torch.nn.Module,), members))
+    face.__dict__ = root.__dict__
+    return face
