@@ -18,7 +18,7 @@ from intarsia.core.registry import find_backend
 from intarsia.engines import build_engines, build_methods, check_options
 from intarsia.errors import IntarsiaError
 from intarsia.formats.layout import METHOD
-from intarsia.formats.loading import load_methods, load_pt2
+from intarsia.formats.loading import load_methods
 from intarsia.formats.saving import save_methods
 from intarsia.partition import partition_methods
 from intarsia.runtime.methods import Methods, check_method_names, check_methods, run_methods
@@ -306,17 +306,6 @@ def load(path: str | os.PathLike[str]) -> Program | Methods:
     """
     programs = {name: Program(*method) for name, method in load_methods(path).items()}
     return programs[METHOD] if list(programs) == [METHOD] else Methods(programs)
-
-
-def load_program(path: str | os.PathLike[str]) -> Program:
-    """Load the program of a file that holds one, as `load` does.
-
-    Raises:
-        FormatError: As for `load`, or the file holds several methods.
-        UnsupportedVersion: A newer intarsia wrote it.
-        EngineError: The bytes of an engine were changed.
-    """
-    return Program(*load_pt2(path))
 
 
 def ledger(program: torch.export.ExportedProgram | Program) -> Ledger:

@@ -39,6 +39,12 @@ def error_console() -> Console:
     return console
 
 
+def print_heading(text: str) -> None:
+    """Print what stands above the tables of one of several methods; nothing where the text is empty."""
+    if text:
+        output_console().print(f"{text}:")
+
+
 @contextmanager
 def activity(task: str) -> Iterator[None]:
     """Show on standard error that something goes on whose length is not known: with its time on a terminal.
