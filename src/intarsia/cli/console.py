@@ -24,9 +24,16 @@ Report = Callable[[int, int, str], None]
 _PLAIN_WIDTH = 160
 
 
+class _Console(Console):
+    """A console that leaves a reader who went away to the application, whose exit code it is."""
+
+    def on_broken_pipe(self) -> None:
+        raise  # noqa: PLE0704 - rich calls this while it handles the BrokenPipeError
+
+
 def output_console() -> Console:
     """Standard output. Without a terminal, and without COLUMNS, the lines are wide, so that tables do not fold."""
-    console = Console(markup=False, highlight=False, emoji=False)
+    console = _Console(markup=False, highlight=False, emoji=False)
     if not (console.is_terminal or "COLUMNS" in os.environ):
         console.width = _PLAIN_WIDTH
     return console
@@ -34,7 +41,7 @@ def output_console() -> Console:
 
 def error_console() -> Console:
     """Standard error, for messages and progress; without a terminal a message is one line."""
-    console = Console(stderr=True, highlight=False, emoji=False)
+    console = _Console(stderr=True, highlight=False, emoji=False)
     console.soft_wrap = not console.is_terminal
     return console
 
