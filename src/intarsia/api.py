@@ -258,7 +258,7 @@ def verify(
             the corners of the ranges.
         example: One call that suits the program. Where the graph does not tell what an integer input is for, its
             integers are drawn between the lowest and the highest of the example.
-        progress: Called with steps done, steps in all, and the name of the next one.
+        progress: Called with calls done, calls in all, and the name of what comes next.
 
     Returns:
         A result that prints as a table; its `ok` is the verdict.

@@ -30,7 +30,7 @@ Inputs: TypeAlias = Sequence[tuple[Sequence[Any], Mapping[str, Any]]]
 """Calls to make: pairs of positional and keyword arguments."""
 
 Progress: TypeAlias = Callable[[int, int, str], None]
-"""Is told how many steps are done, how many there are, and the name of the next one ("" at the end)."""
+"""Is told how many calls are done, how many there are, and the name of what comes next ("" at the end)."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def verify(
         inputs: Calls to make; drawn at the corners of the ranges when None.
         stages: What other stages do.
         example: A call whose integers tell what may be drawn where the graph does not; unused when inputs are given.
-        progress: Called with steps done, steps in all, and the name of the next one.
+        progress: Called with calls done, calls in all, and the name of what comes next.
 
     Raises:
         UndrawableInput: Inputs cannot be drawn.
@@ -77,21 +77,21 @@ def verify(
     findings = ["inputs were given, so the corners of the ranges were not tried"]
     if calls is None:
         calls, findings = _draw(program, example)
-    steps = _Steps(len(calls) * CALLS + 2, progress)
-    steps.begin("retracing")
+    steps = _Steps(len(calls) * CALLS, progress)
+    steps.tell("retracing")
     retraced, fault = _retrace(eager, calls, stages)
     record = _compare_calls(program, eager, retraced, reference, stages)
     sequence = [made for made in calls for _ in range(CALLS)]
     record.make(sequence, steps.begin)
     findings += record.findings()
-    steps.begin("comparing graphs")
+    steps.end("comparing graphs")
     fault = fault or record.retrace_fault
     if fault:
         findings.append(f"the retrace itself is wrong: {fault}")
     parity = no_comparison("there is no retrace") if retraced is None else compare_programs(program, retraced)
     if fault:
         parity = tuple(excuse(check) for check in parity)
-    steps.end()
+    steps.end("")
     return Verification(
         leaves=record.leaves.close(),
         parity=(*record.checks(), *parity),
@@ -102,21 +102,24 @@ def verify(
 
 
 class _Steps:
-    """Tells how far a verification has come."""
+    """Tells how far a verification has come, in calls."""
 
     def __init__(self, total: int, progress: Progress | None) -> None:
         self._total = total
         self._begun = 0
         self._progress = progress
 
-    def begin(self, name: str) -> None:
+    def tell(self, name: str) -> None:
         if self._progress:
             self._progress(self._begun, self._total, name)
+
+    def begin(self, name: str) -> None:
+        self.tell(name)
         self._begun += 1
 
-    def end(self) -> None:
-        if self._progress:
-            self._progress(self._total, self._total, "")
+    def end(self, name: str) -> None:
+        self._begun = self._total
+        self.tell(name)
 
 
 def _read_inputs(inputs: Any) -> list[Call]:
