@@ -403,7 +403,7 @@ def verify(
             the corners of the ranges. For several methods a mapping with their names, of which some may be left out.
         example: One call that suits the program. Where the graph does not tell what an integer input is for, its
             integers are drawn between the lowest and the highest of the example. For several methods a mapping.
-        progress: Called with steps done, steps in all, and the name of the next one.
+        progress: Called with calls done, calls in all, and the name of what comes next.
 
     Returns:
         A result that prints as a table; its `ok` is the verdict. For several methods, each is verified alone, and then

@@ -45,7 +45,21 @@ _UNKNOWN_CONTAINER = re.compile(
 
 
 class UnknownContainer(FormatError):
-    """A class among the arguments or outputs of a program in a file is not known in this process."""
+    """A class among the arguments or outputs of a program in a file is not known in this process.
+
+    Attributes:
+        container: The name under which the class was registered: that of its module and its own, if nobody chose
+            another.
+    """
+
+    def __init__(self, subject: str, container: str, *, fix: str) -> None:
+        self.container = container
+        super().__init__(
+            subject,
+            found=f"arguments or outputs in a {container}, which this process does not know",
+            expected="containers that are registered as pytree nodes of torch",
+            fix=fix,
+        )
 
 
 class LoadedMethod(NamedTuple):
@@ -235,12 +249,8 @@ def _telling(path: Path) -> Iterator[None]:
 
 
 def _unknown_container(path: Path, name: str) -> UnknownContainer:
-    return UnknownContainer(
-        str(path),
-        found=f"arguments or outputs in a {name}, which this process does not know",
-        expected="containers that are registered as pytree nodes of torch",
-        fix="Import its module before loading, or register it under that name: a load imports nothing by itself.",
-    )
+    fix = "Import its module before loading, or register it under that name: a load imports nothing by itself."
+    return UnknownContainer(str(path), name, fix=fix)
 
 
 def _without_hashes(path: Path) -> FormatError:
