@@ -224,7 +224,12 @@ def export(
     return programs
 
 
-def save(hybrid_or_program_or_methods: Savable | Methods | Mapping[str, Savable], path: str | os.PathLike[str]) -> None:
+def save(
+    hybrid_or_program_or_methods: Savable | Methods | Mapping[str, Savable],
+    path: str | os.PathLike[str],
+    *,
+    payloads: bool = True,
+) -> None:
     """Save a program, or several methods of one model, as a `.pt2` file; a hybrid is exported first.
 
     `torch.export.load` reads the file of one program too, once intarsia is imported. It holds no pickle. What methods
@@ -234,11 +239,14 @@ def save(hybrid_or_program_or_methods: Savable | Methods | Mapping[str, Savable]
         hybrid_or_program_or_methods: What `compile`, `export` or `load` returned, or any hybrid or exported program; or
             several by the names of the methods that they are, exported from one model. State of one name is one state.
         path: Where to; a file that is there is replaced when the new one is whole.
+        payloads: Whether to store the compiled form of each engine. Without it the file is smaller, loads on any
+            machine, and each engine is built from its portable form when it is first called.
 
     Raises:
         FormatError: The file cannot be written; what was there before is left whole.
         StateError: State of the program could be stored as a pickle only, or differs between methods.
         ConventionError: There is no method, or a method's name is no name for an attribute, or is taken.
+        EngineError: An engine is damaged, or has no portable form, and `payloads` is false.
 
     Example:
         >>> import tempfile
@@ -255,7 +263,7 @@ def save(hybrid_or_program_or_methods: Savable | Methods | Mapping[str, Savable]
     programs = {name: program for name, (program, _) in methods.items()}
     if isinstance(given, Mapping):
         check_methods(programs)
-    save_methods(programs, path, facts={name: facts for name, (_, facts) in methods.items()})
+    save_methods(programs, path, facts={name: facts for name, (_, facts) in methods.items()}, payloads=payloads)
 
 
 def _resolve_methods(methods: Mapping[str, Savable]) -> dict[str, tuple[torch.export.ExportedProgram, dict[str, Any]]]:
@@ -272,6 +280,7 @@ def _resolve(savable: Savable) -> tuple[torch.export.ExportedProgram, dict[str, 
     program = savable
     placed = manifest = None
     if isinstance(program, Program):
+        program.check()
         manifest = program.manifest
         program = program.exported_program
     elif isinstance(program, torch.fx.GraphModule):
@@ -282,17 +291,23 @@ def _resolve(savable: Savable) -> tuple[torch.export.ExportedProgram, dict[str, 
     return program, {"coverage": places, "ledger": account and account.to_json()}
 
 
-def load(path: str | os.PathLike[str]) -> Program | Methods:
+def load(path: str | os.PathLike[str], *, verify: bool = False) -> Program | Methods:
     """Load a program from a `.pt2` file, whoever wrote it.
 
     torch evaluates some of what it finds in a graph, so a file can be made to run code: load only what you trust.
+
+    Args:
+        path: Of the file.
+        verify: Whether to compare every byte with its hash now. Otherwise a tensor is compared when it is first needed:
+            at the first call of a method that reads it.
 
     Returns:
         A program that takes the model's own arguments and gives the model's own structure; of a file that was saved
         with names of methods, its methods: `loaded.prefill(...)`.
 
     Raises:
-        FormatError: The path is none, or the file is missing, cut short, foreign or damaged.
+        FormatError: The path is none, or the file is missing, cut short, foreign or damaged; or `verify` is True and
+            another tool wrote it, without hashes.
         UnsupportedVersion: A newer intarsia wrote it.
         EngineError: The bytes of an engine were changed.
 
@@ -304,7 +319,7 @@ def load(path: str | os.PathLike[str]) -> Program | Methods:
         >>> program(torch.tensor([-1.0, 2.0]))
         tensor([0., 2.])
     """
-    programs = {name: Program(*method) for name, method in load_methods(path).items()}
+    programs = {name: Program(*method) for name, method in load_methods(path, verify=verify).items()}
     return programs[METHOD] if list(programs) == [METHOD] else Methods(programs)
 
 
@@ -377,7 +392,7 @@ def verify(
             the corners of the ranges. For several methods a mapping with their names, of which some may be left out.
         example: One call that suits the program. Where the graph does not tell what an integer input is for, its
             integers are drawn between the lowest and the highest of the example. For several methods a mapping.
-        progress: Called with steps done, steps in all, and the name of the next one.
+        progress: Called with calls done, calls in all, and the name of what comes next.
 
     Returns:
         A result that prints as a table; its `ok` is the verdict. For several methods, each is verified alone, and then
