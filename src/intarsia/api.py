@@ -220,7 +220,7 @@ def export(
         with IntarsiaError.of_method(name):
             own = examples[name]
             programs[name] = export_one(one, own.args, own.kwargs, dynamic_shapes=own.dynamic_shapes)
-    check_methods(programs)
+    check_methods(programs, {name: placed.held for name, one in hybrid.items() if (placed := find_coverage(one))})
     return programs
 
 
@@ -262,7 +262,9 @@ def save(
     methods = _resolve_methods(given) if isinstance(given, Mapping) else {METHOD: _resolve(given)}
     programs = {name: program for name, (program, _) in methods.items()}
     if isinstance(given, Mapping):
-        check_methods(programs)
+        check_methods(
+            programs, {name: (facts["coverage"] or {}).get("held", ()) for name, (_, facts) in methods.items()}
+        )
     save_methods(programs, path, facts={name: facts for name, (_, facts) in methods.items()}, payloads=payloads)
 
 

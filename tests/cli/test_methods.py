@@ -123,7 +123,7 @@ def test_export_tells_the_ledger_of_each_method(source: str, here: Path) -> None
 
 def test_inspect_shows_each_method_and_the_state_once(here: Path) -> None:
     text = invoke("inspect", "m.pt2").stdout
-    assert text.index("prefill:") < text.index("decode:") < text.index("state of all methods:")
+    assert text.index("prefill:") < text.index("decode:") < text.index("all methods:")
     assert text.count("non-persistent buffer") == 1
     told = json.loads(invoke("inspect", "m.pt2", "--json").stdout)
     assert list(told["methods"]) == ["prefill", "decode"]
@@ -132,6 +132,7 @@ def test_inspect_shows_each_method_and_the_state_once(here: Path) -> None:
     assert entry["writing"] == "prefill: in place; decode: in place"
     assert [writer.partition(":")[0] for writer in entry["written_by"]] == ["prefill", "decode"]
     assert all("state" not in own for own in told["methods"].values())
+    assert told["storage"]["size_bytes"]["buffers"] == 8 * 4 * 4
 
 
 @pytest.mark.parametrize("against", [(), ("--against", "decoders.py:decoder"), ("--against", "decoders.py:model")])

@@ -43,25 +43,30 @@ def inspect_file(
 
 
 def _show_methods(methods: Methods, *, as_json: bool) -> None:
-    from intarsia.report.inspection import draw_state
+    from intarsia.report.inspection import draw_state, draw_storage
     from intarsia.report.methods import merge_state
+    from intarsia.report.storage import describe_storage
 
     programs = {name: getattr(methods, name) for name in methods.methods}
     names = {name: methods.state.names(program.exported_program) for name, program in programs.items()}
     state, facts = merge_state({name: _describe(program) for name, program in programs.items()}, names)
     coverages = {name: _coverage(program) for name, program in programs.items()}
+    storage = describe_storage([program.exported_program for program in programs.values()])
     if as_json:
         drawn = {name: _to_json(facts[name], coverages[name]) for name in programs}
         for own in drawn.values():
-            del own["state"]
-        typer.echo(json.dumps({"methods": drawn, "state": [asdict(entry) for entry in state]}, indent=2))
+            for shared in ("state", "size_bytes", "repeated_bytes"):
+                del own[shared]
+        told = {"methods": drawn, "state": [asdict(entry) for entry in state], "storage": storage.to_json()}
+        typer.echo(json.dumps(told, indent=2))
         return
     for name in programs:
         print_heading(name)
         _print(facts[name], coverages[name])
+    print_heading("all methods")
     if state:
-        print_heading("state of all methods")
         output_console().print(draw_state(state))
+    output_console().print(draw_storage(storage))
 
 
 def _describe(program: Program) -> ProgramFacts:

@@ -11,7 +11,7 @@ from intarsia.report.program import ProgramFacts, StateFacts
 def merge_state(
     methods: Mapping[str, ProgramFacts], names: Mapping[str, Mapping[str, str]]
 ) -> tuple[tuple[StateFacts, ...], dict[str, ProgramFacts]]:
-    """The state of all methods, each entry once, and the facts of each method without it.
+    """The state of all methods, each entry once, and the facts of each method without it and without sizes.
 
     Args:
         methods: Facts by the names of the methods.
@@ -29,4 +29,6 @@ def merge_state(
             writing = f"{method}: {entry.writing}" if entry.writing else ""
             both = "; ".join(filter(None, (known.writing, writing)))
             entries[name] = replace(known, written_by=(*known.written_by, *writers), writing=both)
-    return tuple(entries.values()), {name: replace(facts, state=()) for name, facts in methods.items()}
+    return tuple(entries.values()), {
+        name: replace(facts, state=(), size_bytes={}, repeated_bytes=0) for name, facts in methods.items()
+    }
