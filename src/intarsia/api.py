@@ -11,7 +11,7 @@ import torch
 
 from intarsia import surgery
 from intarsia.capture import EntryPoint, capture, capture_methods
-from intarsia.core.coverage import coverage, find_coverage
+from intarsia.core.coverage import coverage, find_coverage, keep_coverage
 from intarsia.core.examples import examples_by_method
 from intarsia.core.ledger import Ledger, told
 from intarsia.core.registry import find_backend
@@ -212,14 +212,15 @@ def export(
     """
     export_one = surgery.retrace if retrace else surgery.export
     if not isinstance(hybrid, Mapping):
-        return export_one(hybrid, args, kwargs, dynamic_shapes=dynamic_shapes)
+        return keep_coverage(hybrid, export_one(hybrid, args, kwargs, dynamic_shapes=dynamic_shapes))
     check_method_names(hybrid)
     examples = examples_by_method(hybrid, args, kwargs, dynamic_shapes)
     programs = {}
     for name, one in hybrid.items():
         with IntarsiaError.of_method(name):
             own = examples[name]
-            programs[name] = export_one(one, own.args, own.kwargs, dynamic_shapes=own.dynamic_shapes)
+            program = export_one(one, own.args, own.kwargs, dynamic_shapes=own.dynamic_shapes)
+            programs[name] = keep_coverage(one, program)
     check_methods(programs, {name: placed.held for name, one in hybrid.items() if (placed := find_coverage(one))})
     return programs
 
@@ -288,6 +289,8 @@ def _resolve(savable: Savable) -> tuple[torch.export.ExportedProgram, dict[str, 
     elif isinstance(program, torch.fx.GraphModule):
         placed = find_coverage(program)
         program = surgery.export(program)
+    elif isinstance(program, torch.export.ExportedProgram):
+        placed = find_coverage(program.graph_module)
     account = manifest.ledger if manifest else surgery.find_ledger(program)
     places = manifest.coverage if manifest else placed and asdict(placed)
     return program, {"coverage": places, "ledger": account and account.to_json()}

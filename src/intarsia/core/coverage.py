@@ -167,3 +167,11 @@ def find_coverage(hybrid: torch.fx.GraphModule) -> Coverage | None:
 def record_coverage(hybrid: torch.fx.GraphModule, found: Coverage) -> None:
     """Let `coverage(hybrid)` find `found`."""
     hybrid.meta[_KEY] = found
+
+
+def keep_coverage(hybrid: torch.fx.GraphModule, program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program that was exported of a hybrid, with the hybrid's coverage, so that a file of it tells it too."""
+    found = find_coverage(hybrid)
+    if found is not None:
+        record_coverage(program.graph_module, found)
+    return program
