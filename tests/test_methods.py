@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 import intarsia
-from intarsia.errors import CaptureError, ConventionError, EngineBuildFailed, PartitionError, StateError
+from intarsia.errors import CaptureError, ConventionError, EngineBuildFailed, IntarsiaError, PartitionError, StateError
 
 
 def logged(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -371,6 +371,35 @@ def unrelated(scale: float) -> nn.Module:
     model = Memory()
     model.total.fill_(scale)
     return model
+
+
+def test_methods_of_unrelated_models_that_share_a_name_are_an_error(tmp_path: Path) -> None:
+    one, other = unrelated(0), unrelated(0)
+    message = "state 'total' of the methods 'one' and 'two': found two tensors, .* In one file they would be one"
+    with pytest.raises(StateError, match=message):
+        intarsia.compile({"one": one.add, "two": other.add}, {"one": X, "two": X})
+    hybrids = {"one": intarsia.compile(one.add, X), "two": intarsia.compile(other.add, X)}
+    with pytest.raises(StateError, match=message):
+        intarsia.export(hybrids)
+    with pytest.raises(StateError, match=message):
+        intarsia.save(hybrids, tmp_path / "m.pt2")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_program_of_methods_is_not_one_program(tmp_path: Path) -> None:
+    model = Decoder()
+    intarsia.save(compile_two(model, {"prefill": X, "decode": X}), tmp_path / "m.pt2")
+    loaded = intarsia.load(tmp_path / "m.pt2")
+    with pytest.raises(ConventionError, match=r"found a call without a method, .* Call program\.prefill\(\.\.\.\)"):
+        loaded(*X)
+    with pytest.raises(ConventionError, match="found no method 'decod', .* Did you mean 'decode'"):
+        loaded.decod(*X)
+    for refuse in (intarsia.ledger, intarsia.coverage):
+        with pytest.raises(IntarsiaError, match="of several methods,? one of them"):
+            refuse(loaded)
+    for refuse in (intarsia.export, intarsia.compile):
+        with pytest.raises(IntarsiaError, match="found an? .*Methods"):
+            refuse(loaded)
 
 
 def test_state_that_differs_is_an_error_before_an_engine_is_built() -> None:

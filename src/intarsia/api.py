@@ -17,7 +17,9 @@ from intarsia.core.ledger import Ledger, told
 from intarsia.core.registry import find_backend
 from intarsia.engines import build_engines, build_methods, check_options
 from intarsia.errors import IntarsiaError
-from intarsia.formats.pt2 import METHOD, load_methods, load_pt2, save_methods
+from intarsia.formats.layout import METHOD
+from intarsia.formats.loading import load_methods, load_pt2
+from intarsia.formats.saving import save_methods
 from intarsia.partition import partition_methods
 from intarsia.runtime.methods import Methods, check_method_names, check_methods
 from intarsia.runtime.program import Program
@@ -249,11 +251,20 @@ def save(hybrid_or_program_or_methods: Savable | Methods | Mapping[str, Savable]
     given = hybrid_or_program_or_methods
     if isinstance(given, Methods):
         given = {name: getattr(given, name) for name in given.methods}
-    methods = {name: _resolve(one) for name, one in (given if isinstance(given, Mapping) else {METHOD: given}).items()}
+    methods = _resolve_methods(given) if isinstance(given, Mapping) else {METHOD: _resolve(given)}
     programs = {name: program for name, (program, _) in methods.items()}
     if isinstance(given, Mapping):
         check_methods(programs)
     save_methods(programs, path, facts={name: facts for name, (_, facts) in methods.items()})
+
+
+def _resolve_methods(methods: Mapping[str, Savable]) -> dict[str, tuple[torch.export.ExportedProgram, dict[str, Any]]]:
+    check_method_names(methods)
+    resolved = {}
+    for name, one in methods.items():
+        with IntarsiaError.of_method(name):
+            resolved[name] = _resolve(one)
+    return resolved
 
 
 def _resolve(savable: Savable) -> tuple[torch.export.ExportedProgram, dict[str, Any]]:
