@@ -95,19 +95,19 @@ class Attention(nn.Module):
     keys: Tensor
     values: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, length: int) -> None:
         super().__init__()
         self.sizes = [HEADS * HEAD_WIDTH, KEY_HEADS * HEAD_WIDTH, KEY_HEADS * HEAD_WIDTH]
         self.inward, self.outward = nn.Linear(WIDTH, sum(self.sizes), bias=False), nn.Linear(WIDTH, WIDTH, bias=False)
-        self.register_buffer("keys", torch.zeros(1, KEY_HEADS, LENGTH, HEAD_WIDTH), persistent=False)
-        self.register_buffer("values", torch.zeros(1, KEY_HEADS, LENGTH, HEAD_WIDTH), persistent=False)
+        self.register_buffer("keys", torch.zeros(1, KEY_HEADS, length, HEAD_WIDTH), persistent=False)
+        self.register_buffer("values", torch.zeros(1, KEY_HEADS, length, HEAD_WIDTH), persistent=False)
 
     def forward(self, x: Tensor, position: Tensor, angles: Tensor) -> Tensor:
         parts = self.inward(x).split(self.sizes, -1)
         queries, keys, values = (part.unflatten(1, (-1, HEAD_WIDTH)).transpose(0, 1)[None] for part in parts)
         self.keys.index_copy_(2, position, rotate(keys, angles))
         self.values.index_copy_(2, position, values)
-        seen = torch.arange(LENGTH) <= position[:, None]
+        seen = torch.arange(self.keys.shape[2]) <= position[:, None]
         read = functional.scaled_dot_product_attention(
             rotate(queries, angles), self.keys, self.values, seen, enable_gqa=True
         )
@@ -124,9 +124,9 @@ def rotate(x: Tensor, angles: Tensor) -> Tensor:
 class Layer(nn.Module):
     """Attention, then experts."""
 
-    def __init__(self) -> None:
+    def __init__(self, length: int) -> None:
         super().__init__()
-        self.attention, self.experts = Attention(), Experts()
+        self.attention, self.experts = Attention(length), Experts()
         self.first, self.second = nn.RMSNorm(WIDTH), nn.RMSNorm(WIDTH)
 
     def forward(self, x: Tensor, position: Tensor, angles: Tensor) -> Tensor:
@@ -140,10 +140,10 @@ class Decoder(nn.Module):
 
     frequencies: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, length: int) -> None:
         super().__init__()
         self.tokens, self.head = nn.Embedding(VOCABULARY, WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False)
-        self.layers, self.norm = nn.ModuleList(Layer() for _ in range(LAYERS)), nn.RMSNorm(WIDTH)
+        self.layers, self.norm = nn.ModuleList(Layer(length) for _ in range(LAYERS)), nn.RMSNorm(WIDTH)
         self.register_buffer("frequencies", 1e4 ** -torch.linspace(0, 1, HEAD_WIDTH // 2), persistent=False)
 
     def prefill(self, tokens: Tensor) -> Tensor:
@@ -160,9 +160,9 @@ class Decoder(nn.Module):
         return logits
 
 
-def build_decoder() -> Decoder:
+def build_decoder(length: int = LENGTH) -> Decoder:
     torch.manual_seed(0)
-    return Decoder().eval()
+    return Decoder(length).eval()
 
 
 def answer(model: Any, prompt: Tensor) -> Iterator[Tensor]:
