@@ -224,7 +224,12 @@ def export(
     return programs
 
 
-def save(hybrid_or_program_or_methods: Savable | Methods | Mapping[str, Savable], path: str | os.PathLike[str]) -> None:
+def save(
+    hybrid_or_program_or_methods: Savable | Methods | Mapping[str, Savable],
+    path: str | os.PathLike[str],
+    *,
+    payloads: bool = True,
+) -> None:
     """Save a program, or several methods of one model, as a `.pt2` file; a hybrid is exported first.
 
     `torch.export.load` reads the file of one program too, once intarsia is imported. It holds no pickle. What methods
@@ -234,11 +239,14 @@ def save(hybrid_or_program_or_methods: Savable | Methods | Mapping[str, Savable]
         hybrid_or_program_or_methods: What `compile`, `export` or `load` returned, or any hybrid or exported program; or
             several by the names of the methods that they are, exported from one model. State of one name is one state.
         path: Where to; a file that is there is replaced when the new one is whole.
+        payloads: Whether to store the compiled form of each engine. Without it the file is smaller, loads on any
+            machine, and each engine is built from its portable form when it is first called.
 
     Raises:
         FormatError: The file cannot be written; what was there before is left whole.
         StateError: State of the program could be stored as a pickle only, or differs between methods.
         ConventionError: There is no method, or a method's name is no name for an attribute, or is taken.
+        EngineError: An engine is damaged, or has no portable form, and `payloads` is false.
 
     Example:
         >>> import tempfile
@@ -255,7 +263,7 @@ def save(hybrid_or_program_or_methods: Savable | Methods | Mapping[str, Savable]
     programs = {name: program for name, (program, _) in methods.items()}
     if isinstance(given, Mapping):
         check_methods(programs)
-    save_methods(programs, path, facts={name: facts for name, (_, facts) in methods.items()})
+    save_methods(programs, path, facts={name: facts for name, (_, facts) in methods.items()}, payloads=payloads)
 
 
 def _resolve_methods(methods: Mapping[str, Savable]) -> dict[str, tuple[torch.export.ExportedProgram, dict[str, Any]]]:

@@ -172,12 +172,12 @@ def test_an_engine_is_let_go_with_its_tensor(standin: Any, make_engine: Any) -> 
     engine = make_engine("double", DOUBLE)
     RUN([torch.randn(4, 3)], engine, DOUBLE)
     key = (engine.data_ptr(), engine.nbytes)
-    digest = container.EngineContainer.unpack(engine.numpy().data).digest
+    identity = container.EngineContainer.unpack(engine.numpy().data).identity
     assert key in instance._entries
     del engine
     gc.collect()
     assert key not in instance._entries
-    assert digest not in instance._by_digest
+    assert identity not in instance._by_identity
 
 
 @pytest.mark.parametrize("told", [True, False])

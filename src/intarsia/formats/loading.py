@@ -14,11 +14,14 @@ from typing import NamedTuple
 import torch
 
 from intarsia._torch import deserialize_graph, load_archive
+from intarsia.core.constants import attach_constants
+from intarsia.core.container import EngineContainer
 from intarsia.errors import EngineError, FormatError, IntarsiaError, first_line
 from intarsia.formats.archive import Archive, check_kind, damaged, open_archive
 from intarsia.formats.contents import Contents
 from intarsia.formats.directory import Member
-from intarsia.formats.engines import EngineEntry, read_engines
+from intarsia.formats.engines import EngineEntry, EngineReader, engine_tensor
+from intarsia.formats.file_constants import FileConstants
 from intarsia.formats.layout import KINDS, MANIFEST_MEMBER, METHOD, checked_path, graph_member, table_member
 from intarsia.formats.manifest import Manifest
 from intarsia.formats.mapping import MappedTensors
@@ -89,8 +92,7 @@ def load_methods(path: str | os.PathLike[str]) -> dict[str, LoadedMethod]:
         else:
             check_kind(archive)
             methods = {METHOD: LoadedMethod(_read_foreign(archive), None)}
-    for method in methods.values():
-        _check_engines(path, method)
+            _check_engines(path, methods, None)
     return methods
 
 
@@ -130,6 +132,8 @@ def _read(archive: Archive) -> dict[str, LoadedMethod]:
                 {key: tensors.tensor(payload) for key, payload in tables[program, kind].items()} for kind in KINDS
             )
             methods[name] = LoadedMethod(deserialize_graph(text, state, constants), manifest)
+    beside = FileConstants(archive.path, archive.file, directory, contents.members)
+    _check_engines(archive.path, methods, beside)
     return methods
 
 
@@ -198,11 +202,18 @@ def _unknown_container(path: Path, name: str) -> UnknownContainer:
     )
 
 
-def _check_engines(path: Path, method: LoadedMethod) -> None:
+def _check_engines(path: Path, methods: Mapping[str, LoadedMethod], constants: FileConstants | None) -> None:
+    """Compare the engines with their hashes and the manifest, and let them find what is beside their containers."""
+    reader = EngineReader()
     try:
-        engines = read_engines(method.program)
-        if method.manifest is not None:
-            _compare_engines(method.manifest.engines, engines)
+        for program, manifest in methods.values():
+            containers = reader.read(program)
+            if manifest is not None:
+                _compare_engines(manifest.engines, containers)
+            for name, container in containers.items():
+                if constants is not None and container.outside:
+                    constants.check(container)
+                    attach_constants(engine_tensor(program, name), container.digest, constants)
     except EngineError as error:
         raise EngineError(
             f"{error.subject} in {path}",
@@ -213,9 +224,13 @@ def _check_engines(path: Path, method: LoadedMethod) -> None:
         ) from error
 
 
-def _compare_engines(expected: Sequence[EngineEntry], found: Sequence[EngineEntry]) -> None:
+def _compare_engines(expected: Sequence[EngineEntry], found: Mapping[str, EngineContainer]) -> None:
+    entries = [
+        EngineEntry.of(constant, container, container.digest, len(container.data))
+        for constant, container in found.items()
+    ]
     for entry in expected:
-        if entry not in found:
+        if entry not in entries:
             raise EngineError(
                 f"engine {entry.name!r} (constant {entry.constant!r})",
                 found="another engine, or none, in its place",
