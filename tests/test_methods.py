@@ -392,13 +392,13 @@ def test_a_program_of_methods_is_not_one_program(tmp_path: Path) -> None:
     loaded = intarsia.load(tmp_path / "m.pt2")
     with pytest.raises(ConventionError, match=r"found a call without a method, .* Call program\.prefill\(\.\.\.\)"):
         loaded(*X)
-    with pytest.raises(ConventionError, match="found no method 'decod', .* Did you mean 'decode'"):
+    with pytest.raises(ConventionError, match=r"found no method 'decod', .* Did you mean 'decode'"):
         loaded.decod(*X)
     for refuse in (intarsia.ledger, intarsia.coverage):
-        with pytest.raises(IntarsiaError, match="of several methods,? one of them"):
+        with pytest.raises(IntarsiaError, match=r"of several methods,? one of them"):
             refuse(loaded)
     for refuse in (intarsia.export, intarsia.compile):
-        with pytest.raises(IntarsiaError, match="found an? .*Methods"):
+        with pytest.raises(IntarsiaError, match=r"found an? .*Methods"):
             refuse(loaded)
 
 

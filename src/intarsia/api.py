@@ -18,12 +18,12 @@ from intarsia.core.registry import find_backend
 from intarsia.engines import build_engines, build_methods, check_options
 from intarsia.errors import IntarsiaError
 from intarsia.formats.layout import METHOD
-from intarsia.formats.loading import load_methods, load_pt2
+from intarsia.formats.loading import load_methods
 from intarsia.formats.saving import save_methods
 from intarsia.partition import partition_methods
-from intarsia.runtime.methods import Methods, check_method_names, check_methods
+from intarsia.runtime.methods import Methods, check_method_names, check_methods, run_methods
 from intarsia.runtime.program import Program
-from intarsia.verification import Inputs, Stages, Verification
+from intarsia.verification import Entry, Inputs, MethodsVerification, Stages, Verification, verify_methods
 from intarsia.verification import verify as _verify
 
 __all__ = ["compile", "coverage", "export", "ledger", "load", "save"]
@@ -280,6 +280,7 @@ def _resolve(savable: Savable) -> tuple[torch.export.ExportedProgram, dict[str, 
     program = savable
     placed = manifest = None
     if isinstance(program, Program):
+        program.check()
         manifest = program.manifest
         program = program.exported_program
     elif isinstance(program, torch.fx.GraphModule):
@@ -290,17 +291,23 @@ def _resolve(savable: Savable) -> tuple[torch.export.ExportedProgram, dict[str, 
     return program, {"coverage": places, "ledger": account and account.to_json()}
 
 
-def load(path: str | os.PathLike[str]) -> Program | Methods:
+def load(path: str | os.PathLike[str], *, verify: bool = False) -> Program | Methods:
     """Load a program from a `.pt2` file, whoever wrote it.
 
     torch evaluates some of what it finds in a graph, so a file can be made to run code: load only what you trust.
+
+    Args:
+        path: Of the file.
+        verify: Whether to compare every byte with its hash now. Otherwise a tensor is compared when it is first needed:
+            at the first call of a method that reads it.
 
     Returns:
         A program that takes the model's own arguments and gives the model's own structure; of a file that was saved
         with names of methods, its methods: `loaded.prefill(...)`.
 
     Raises:
-        FormatError: The path is none, or the file is missing, cut short, foreign or damaged.
+        FormatError: The path is none, or the file is missing, cut short, foreign or damaged; or `verify` is True and
+            another tool wrote it, without hashes.
         UnsupportedVersion: A newer intarsia wrote it.
         EngineError: The bytes of an engine were changed.
 
@@ -312,19 +319,8 @@ def load(path: str | os.PathLike[str]) -> Program | Methods:
         >>> program(torch.tensor([-1.0, 2.0]))
         tensor([0., 2.])
     """
-    programs = {name: Program(*method) for name, method in load_methods(path).items()}
+    programs = {name: Program(*method) for name, method in load_methods(path, verify=verify).items()}
     return programs[METHOD] if list(programs) == [METHOD] else Methods(programs)
-
-
-def load_program(path: str | os.PathLike[str]) -> Program:
-    """Load the program of a file that holds one, as `load` does.
-
-    Raises:
-        FormatError: As for `load`, or the file holds several methods.
-        UnsupportedVersion: A newer intarsia wrote it.
-        EngineError: The bytes of an engine were changed.
-    """
-    return Program(*load_pt2(path))
 
 
 def ledger(program: torch.export.ExportedProgram | Program) -> Ledger:
@@ -344,31 +340,66 @@ def ledger(program: torch.export.ExportedProgram | Program) -> Ledger:
     return told(program.ledger if isinstance(program, Program) else surgery.find_ledger(program))
 
 
+@overload
 def verify(
-    path_or_program: str | os.PathLike[str] | torch.fx.GraphModule | torch.export.ExportedProgram | Program,
-    reference: torch.nn.Module | None = None,
+    path_or_program: torch.fx.GraphModule | torch.export.ExportedProgram | Program,
+    reference: Entry | None = None,
     inputs: Inputs | None = None,
     *,
     example: tuple[Sequence[Any], Mapping[str, Any]] | None = None,
     progress: Callable[[int, int, str], None] | None = None,
-) -> Verification:
+) -> Verification: ...
+
+
+@overload
+def verify(
+    path_or_program: Methods | Mapping[str, Savable],
+    reference: torch.nn.Module | Mapping[str, Entry] | None = None,
+    inputs: Mapping[str, Inputs] | None = None,
+    *,
+    example: Mapping[str, tuple[Sequence[Any], Mapping[str, Any]]] | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> MethodsVerification: ...
+
+
+@overload
+def verify(
+    path_or_program: str | os.PathLike[str],
+    reference: Entry | Mapping[str, Entry] | None = None,
+    inputs: Inputs | Mapping[str, Inputs] | None = None,
+    *,
+    example: Any = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Verification | MethodsVerification: ...
+
+
+def verify(
+    path_or_program: str | os.PathLike[str] | Savable | Methods | Mapping[str, Savable],
+    reference: Any = None,
+    inputs: Any = None,
+    *,
+    example: Any = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Verification | MethodsVerification:
     """Compare a program to the bit with the retraced one and with its eager graph, and with its model in tolerances.
 
     Args:
-        path_or_program: A hybrid, whose export is verified; an exported or loaded program; or the path of a file.
-            No tensor of it is changed.
-        reference: The model that it was made of, to compare outputs with. Not changed.
+        path_or_program: A hybrid, whose export is verified; an exported or loaded program; or the path of a file. Or
+            several methods: a mapping, or what `load` returns. No tensor of it is changed.
+        reference: The model that it was made of, or a bound method of it, to compare outputs with. For several methods
+            the model that has methods of their names, or a mapping of entry points. Not changed.
         inputs: Calls to make, pairs of positional and keyword arguments. When they are left out, inputs are drawn at
-            the corners of the ranges.
+            the corners of the ranges. For several methods a mapping with their names, of which some may be left out.
         example: One call that suits the program. Where the graph does not tell what an integer input is for, its
-            integers are drawn between the lowest and the highest of the example.
-        progress: Called with steps done, steps in all, and the name of the next one.
+            integers are drawn between the lowest and the highest of the example. For several methods a mapping.
+        progress: Called with calls done, calls in all, and the name of what comes next.
 
     Returns:
-        A result that prints as a table; its `ok` is the verdict.
+        A result that prints as a table; its `ok` is the verdict. For several methods, each is verified alone, and then
+        all of them are called in turn on one state.
 
     Raises:
-        ConventionError: Inputs cannot be drawn: pass them, or an example.
+        ConventionError: Inputs cannot be drawn: pass them, or an example. Or a name is none of a method.
         ArgumentError: Given inputs do not fit the program.
         FormatError: The file cannot be read.
 
@@ -378,10 +409,16 @@ def verify(
         >>> result.ok, [leaf.name for leaf in result.leaves]
         (True, ['output'])
     """
-    subject = path_or_program
-    if isinstance(subject, (str, os.PathLike)):
-        subject = load_program(subject)
-    if isinstance(subject, Program):
-        subject = subject.exported_program
-    stages = Stages(surgery.export, surgery.retrace, Program)
-    return _verify(subject, reference, inputs, stages=stages, example=example, progress=progress)
+    subject = load(path_or_program) if isinstance(path_or_program, (str, os.PathLike)) else path_or_program
+    stages = Stages(surgery.export, surgery.retrace, Program, run_methods)
+    if isinstance(subject, Methods):
+        subject = {name: getattr(subject, name) for name in subject.methods}
+    if isinstance(subject, Mapping):
+        check_method_names(subject)
+        subjects = {name: _program_of(one) for name, one in subject.items()}
+        return verify_methods(subjects, reference, inputs, stages=stages, example=example, progress=progress)
+    return _verify(_program_of(subject), reference, inputs, stages=stages, example=example, progress=progress)
+
+
+def _program_of(subject: Savable) -> torch.fx.GraphModule | torch.export.ExportedProgram:
+    return subject.exported_program if isinstance(subject, Program) else subject

@@ -11,10 +11,11 @@ from typing import Any, TypeAlias
 import torch
 
 from intarsia._torch import run_decompositions
-from intarsia.capture.entry import common_root, owner_of, read_entry
+from intarsia.capture.entry import read_entry
 from intarsia.capture.faults import explain
 from intarsia.capture.quiet import quiet_on_failure
 from intarsia.capture.shared_state import merge_shared_state, shared_written_state
+from intarsia.core.entry import common_root, owner_of
 from intarsia.core.examples import Examples, distinct
 from intarsia.errors import CaptureError
 

@@ -91,7 +91,8 @@ class EngineContainer:
             raise damaged("engine container", f"a header that cannot be read ({type(error).__name__})") from error
         end = PREAMBLE.size + len(header)
         container = cls(**known, constants=constants, digest=digest, data=data, sections=sections, header_end=end)
-        container._check_places()
+        if not container._fits():
+            raise damaged(container.subject, "a header whose sections and constants cannot lie as it says")
         return container
 
     @property
@@ -223,17 +224,18 @@ class EngineContainer:
         start = aligned(self.header_end) + section.offset
         return self.data[start : start + section.size]
 
-    def _check_places(self) -> None:
-        """Refuse places that cannot be."""
+    def _fits(self) -> bool:
+        """Whether sections and constants can lie as the header says."""
         parts: list[Section | Constant] = [*self.sections, *self.constants]
-        numbers = [number for part in parts for number in (part.offset, part.size)]
-        ends = [0, *(constant.offset + constant.size for constant in self.constants)]
-        if (
-            any(type(number) is not int or number < 0 for number in numbers)
-            or any(end > constant.offset for end, constant in zip(ends, self.constants, strict=False))
-            or (self.constants and ends[-1] > self.source_bytes)
-        ):
-            raise damaged(self.subject, "a header whose sections and constants cannot lie as it says")
+        if any(type(number) is not int or number < 0 for part in parts for number in (part.offset, part.size)):
+            return False
+        sizes = {section.sha256: section.size for section in self.sections if section.name == "constant"}
+        position = 0
+        for constant in self.constants:
+            if constant.offset < position or sizes.get(constant.sha256, constant.size) != constant.size:
+                return False
+            position = constant.offset + constant.size
+        return position <= self.source_bytes
 
     def _pieces(self, rest: memoryview) -> Iterator[memoryview]:
         """The portable form, piece by piece."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -44,12 +44,17 @@ def examples_by_method(methods: Iterable[str], args: Any, kwargs: Any, dynamic_s
     methods = list(methods)
     given = {"args": args, "kwargs": kwargs, "dynamic_shapes": dynamic_shapes}
     for argument, values in given.items():
-        _check_names(argument, values, methods)
+        check_names(argument, values, methods)
     columns = {argument: values or {} for argument, values in given.items()}
     return {name: Examples(*(column.get(name) for column in columns.values())) for name in methods}
 
 
-def _check_names(argument: str, values: Any, methods: list[str]) -> None:
+def check_names(argument: str, values: Any, methods: Sequence[str]) -> None:
+    """Refuse what is no mapping from names of methods; None is one without names.
+
+    Raises:
+        ConventionError: It is none, or has a name that no method has.
+    """
     if not isinstance(values, Mapping | None):
         raise ConventionError(
             argument,

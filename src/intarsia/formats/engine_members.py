@@ -12,8 +12,9 @@ from intarsia.core.container import EngineContainer
 from intarsia.core.sections import PackedEngine
 from intarsia.errors import EngineError
 from intarsia.formats.engines import EngineEntry
+from intarsia.formats.layout import Kind, constant_member, tensor_member
 from intarsia.formats.payload import Payload
-from intarsia.formats.storages import PREFIXES, Kind, PlannedMember, ends_of
+from intarsia.formats.storages import PREFIXES, PlannedMember, ends_of
 
 Engines = Mapping[str, Mapping[str, EngineContainer]]
 """By program, engines by the constants that hold them."""
@@ -42,7 +43,7 @@ class EngineMember(NamedTuple):
     @property
     def name(self) -> str:
         """Its name in the archive."""
-        return f"data/{self.kind}/{self.path}"
+        return tensor_member(self.kind, self.path)
 
     @property
     def size_bytes(self) -> int:
@@ -164,7 +165,7 @@ def plan_engines(
         for name, containers in engines.items()
     }
     constants = [
-        ConstantMember(f"data/engine_constants/constant_{i}", container.subject, sha256, container.constant(sha256))
+        ConstantMember(constant_member(i), container.subject, sha256, container.constant(sha256))
         for i, (sha256, container) in enumerate(apart.items())
     ]
     return EnginePlan([*members.values()], constants, placed)

@@ -15,12 +15,21 @@ from intarsia.errors import EngineError, FormatError, first_line
 from intarsia.formats.contents import Contents, Method
 from intarsia.formats.engine_members import ConstantMember, EngineMember, EnginePlan, plan_engines
 from intarsia.formats.engines import EngineReader, engine_tensor
-from intarsia.formats.layout import KINDS, MANIFEST_MEMBER, METHOD, checked_path, graph_member, table_member
+from intarsia.formats.layout import (
+    KINDS,
+    MANIFEST_HASH_MEMBER,
+    MANIFEST_MEMBER,
+    METHOD,
+    Kind,
+    checked_path,
+    graph_member,
+    table_member,
+)
 from intarsia.formats.manifest import Manifest
 from intarsia.formats.payload import Payload, write_payloads
 from intarsia.formats.replacement import replacing, unwritable
 from intarsia.formats.storable import check_storable
-from intarsia.formats.storages import Kind, PlannedMember, plan_storages, tensors_of
+from intarsia.formats.storages import PlannedMember, plan_storages, tensors_of
 from intarsia.formats.writer import MemberEntry, Streamed, Writer
 
 # What torch wants to find besides the programs.
@@ -179,6 +188,7 @@ def _write(new: Path, plan: _Plan, graphs: Mapping[str, bytes], methods: Mapping
             writer.write(graph_member(name), graph)
             writer.write(f"data/sample_inputs/{name}.pt", b"")  # torch wants a member, also for none
         writer.write(MANIFEST_MEMBER, Contents(methods, dict(writer.members)).to_text().encode())
+        writer.write(MANIFEST_HASH_MEMBER, writer.members[MANIFEST_MEMBER].sha256.encode())
 
 
 def _compare(constant: ConstantMember, written: MemberEntry) -> None:

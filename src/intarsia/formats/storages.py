@@ -6,15 +6,13 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from intarsia.core.writes import written_placeholders
+from intarsia.formats.layout import Kind, tensor_member
 from intarsia.formats.payload import Payload, end_bytes
-
-Kind = Literal["weights", "constants"]
-"""A folder of the archive: torch reads `state_dict` from one and `constants` from the other."""
 
 PREFIXES: Mapping[Kind, str] = {"weights": "weight_", "constants": "tensor_"}
 _CHUNK_BYTES = 8 << 20
@@ -60,7 +58,7 @@ class PlannedMember:
     @property
     def name(self) -> str:
         """Its name in the archive."""
-        return f"data/{self.kind}/{self.path}"
+        return tensor_member(self.kind, self.path)
 
     @property
     def size_bytes(self) -> int:

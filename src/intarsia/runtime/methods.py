@@ -144,6 +144,13 @@ class Methods:
         }
 
 
+def run_methods(programs: Mapping[str, torch.export.ExportedProgram]) -> dict[str, Program]:
+    """Programs on one state, by the names of their methods; raises as `check_methods`."""
+    check_methods(programs)
+    methods = Methods({name: Program(program) for name, program in programs.items()})
+    return {name: getattr(methods, name) for name in programs}
+
+
 def check_method_names(names: Iterable[str]) -> None:
     """Refuse names that no attribute of `Methods` can have.
 
