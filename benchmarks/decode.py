@@ -1,4 +1,4 @@
-"""A decode step of `examples/moe_decode.py` beside three other ways to run it, and what a second method adds to the file.
+"""A decode step of `examples/moe_decode.py` beside three other ways to run it, and what the second method adds.
 
     python benchmarks/decode.py
 
@@ -8,6 +8,7 @@ Prints medians of several rounds, taken in turns, and ratios. One thread, for to
 from __future__ import annotations
 
 import argparse
+import logging
 import statistics
 import sys
 import time
@@ -98,6 +99,8 @@ PARTS: dict[str, Callable[[], None]] = {"example": measure_example, "large": mea
 
 def main(parts: Iterable[str]) -> None:
     torch.set_num_threads(1)
+    # Experts are chosen by numbers, at which torch.compile breaks the graph and says so at length.
+    logging.getLogger("torch._dynamo").setLevel(logging.ERROR)
     for part in parts:
         PARTS[part]()
 
