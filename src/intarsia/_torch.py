@@ -211,8 +211,18 @@ def is_static_hint(dim: object) -> bool:
 
 
 def int_bounds(bounds: ValueRanges[Any]) -> tuple[int, int | None]:
-    """Lower and upper bound of a range of sizes, the upper one None when there is none; see `bounds_of`."""
-    return max(int(bounds.lower), 0), None if bounds.upper == int_oo else int(bounds.upper)
+    """Lower and upper bound of a range of sizes, 0 and None where there is none; see `bounds_of`.
+
+    A number that a graph reads from a tensor has neither. Torch's own infinities become those of sympy in a file, and
+    none of the four is an `Integer`.
+    """
+    lower = max(int(bounds.lower), 0) if bounds.lower.is_Integer else 0
+    return lower, int(bounds.upper) if bounds.upper.is_Integer else None
+
+
+def is_unbounded(bounds: ValueRanges[Any]) -> bool:
+    """Whether a range says nothing: that of a number which a graph reads from a tensor, unless it was told more."""
+    return not (bounds.lower.is_Integer or bounds.upper.is_Integer)
 
 
 def bounds_of(lower: int, upper: Any) -> ValueRanges[sympy.Integer]:
