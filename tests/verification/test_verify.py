@@ -561,3 +561,15 @@ def test_sizes_of_nested_inputs_have_the_names_that_the_caller_knows() -> None:
     shapes = {"batch": {"left": {"x": {0: Dim("rows", min=1, max=2)}}}}
     program = torch.export.export(Nested(), ({"left": {"x": torch.ones(2, 3)}},), dynamic_shapes=shapes)
     assert intarsia.verify(program).sizes == ("batch['left']['x'].shape[0] = 1", "batch['left']['x'].shape[0] = 2")
+
+
+def test_a_loaded_program_with_a_derived_size_is_compared_in_full(tmp_path: Path) -> None:
+    class Halves(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.avg_pool1d(x, 2).relu()
+
+    shapes = {"x": {2: 2 * torch.export.Dim("half", min=2, max=8)}}
+    program = torch.export.export(Halves(), (torch.ones(1, 3, 8),), dynamic_shapes=shapes)
+    intarsia.save(program, tmp_path / "halves.pt2")
+    result = intarsia.verify(tmp_path / "halves.pt2", Halves())
+    assert {check.ok for check in result.parity} == {True}, str(result)
