@@ -21,7 +21,7 @@ from intarsia import surgery
 from intarsia._torch import bounds_of
 from intarsia.errors import ArgumentError, CaptureError, ConventionError, FormatError
 from intarsia.runtime.program import Program
-from intarsia.verification import Check, Stages, Verification, verify
+from intarsia.verification import Check, Drawing, Stages, Verification, verify
 from intarsia.verification.symbols import ranges_difference
 
 CORNERS = ("x.shape[0] = 1", "x.shape[0] = 2", "x.shape[0] = 3", "x.shape[0] = 6")
@@ -413,17 +413,43 @@ def test_inputs_in_another_form_are_refused(inputs: Any) -> None:
         intarsia.verify(counter()[1], inputs=inputs)
 
 
-def test_tokens_that_only_an_engine_reads_are_asked_for() -> None:
+class Tokens(torch.nn.Module):
+    """Tokens that only engines see: in the rows of two tables, and perhaps compared in an engine too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.large, self.small = torch.nn.Embedding(11, 4), torch.nn.Embedding(5, 4)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.large(tokens) + self.small(tokens).tanh()
+
+
+def test_tokens_that_only_an_engine_reads_are_drawn_from_the_smaller_table() -> None:
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Embedding(11, 4), torch.nn.Linear(4, 2)).eval()
-    module = intarsia.compile(model, (torch.zeros(3, dtype=torch.int64),))
-    assert intarsia.coverage(module).engines
-    with pytest.raises(ConventionError, match=r"'input'.*integers whose use.*inputs="):
-        intarsia.verify(module)
-    assert intarsia.verify(module, model, [((torch.tensor([10, 0, 3]),), {})]).ok
-    result = intarsia.verify(module, model, example=((torch.tensor([4, 2, 4]),), {}))
+    model = Tokens().eval()
+    program = intarsia.export(intarsia.compile(model, (torch.zeros(30, dtype=torch.int64),)))
+    assert [node.name for node in program.graph.find_nodes(op="call_function", target=aten.embedding.default)] == []
+    (tokens,) = Drawing(program).draw({}, 0).args
+    assert set(tokens.tolist()) == set(range(5))
+    result = intarsia.verify(program, model)
     assert result.ok, str(result)
-    assert result.findings == ("the integers of input 'input' were drawn from 2 to 4, as in the example",)
+    assert result.findings == ()
+
+
+def test_integers_that_an_engine_takes_for_something_else_are_asked_for() -> None:
+    class Scaled(torch.nn.Module):
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return tokens.float() * 0.5
+
+    model = Scaled().eval()
+    module = intarsia.compile(model, (torch.zeros(3, dtype=torch.int32),))
+    assert intarsia.coverage(module).engines
+    with pytest.raises(ConventionError, match=r"'tokens'.*integers whose use.*inputs="):
+        intarsia.verify(module)
+    assert intarsia.verify(module, model, [((torch.tensor([10, 0, 3], dtype=torch.int32),), {})]).ok
+    result = intarsia.verify(module, model, example=((torch.tensor([4, 2, 4], dtype=torch.int32),), {}))
+    assert result.ok, str(result)
+    assert result.findings == ("the integers of input 'tokens' were drawn from 2 to 4, as in the example",)
 
 
 def test_progress_counts_the_calls_that_the_result_tells_of() -> None:

@@ -12,12 +12,12 @@ from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 from torch.fx.passes.shape_prop import TensorMetadata
 
 from intarsia._torch import run_decompositions
-from intarsia.core.backend import BuiltEngine
+from intarsia.core.backend import POSITIONS, BuiltEngine
 from intarsia.core.dim import Size
 from intarsia.engines.openvino.attention import clear_rows_without_keys
 from intarsia.engines.openvino.engine import compile_model
 from intarsia.engines.openvino.library import DEVICE, complete_options, element_types, find_core, import_openvino
-from intarsia.engines.openvino.positions import POSITIONS, find_input_positions
+from intarsia.engines.openvino.positions import find_input_positions
 from intarsia.engines.openvino.source import pack_model
 from intarsia.engines.openvino.table import is_listed
 from intarsia.errors import EngineBuildFailed, shorten
