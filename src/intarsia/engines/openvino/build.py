@@ -188,8 +188,21 @@ def _refused(reason: str) -> EngineBuildFailed:
     )
 
 
+# Lines of OpenVINO's errors that tell nothing: its source positions, and that what failed has failed.
+_EMPTY_WORDS = (
+    "Check ",
+    "Exception from ",
+    "Converting input model",
+    "FrontEnd API failed",
+    "Model wasn't",
+    "Summary:",
+)
+_UNCONVERTED = "No conversion rule found for operations: "
+
+
 def _first_lines(error: Exception) -> str:
     """What went wrong, without OpenVINO's source positions and its advice to report the fault."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(("Check ", "Exception from ", "Converting input model"))]
-    return shorten(" ".join(told[:3] or lines[:3]), 400)
+    lines = [line.strip().removeprefix("-- ") for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith(_EMPTY_WORDS)]
+    summary = [line for line in told if line.startswith(_UNCONVERTED)]
+    return shorten(" ".join(summary or told[:3] or lines[:3]), 400)
