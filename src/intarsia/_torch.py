@@ -5,8 +5,9 @@ Each says why no public name does. All were tried on torch 2.13.0 and 2.14.1.
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
@@ -273,8 +274,10 @@ def _shape_envs(program: torch.export.ExportedProgram) -> set[ShapeEnv]:
     return {mode.shape_env for mode in modes if mode.shape_env is not None}
 
 
-def serialize_graph(program: torch.export.ExportedProgram) -> bytes:
+def serialize_graph(program: torch.export.ExportedProgram, lengths: Mapping[str, int]) -> bytes:
     """The graph, signature and ranges of a program as JSON: the `models/*.json` of a PT2 archive, without any tensor.
+
+    Placeholders in `lengths` hold one-dimensional tensors, which have these lengths in the archive.
 
     torch's public writer writes whole archives only. The schema is 8.20 in torch 2.13 and 2.14, and stands in the text.
     """
@@ -282,7 +285,13 @@ def serialize_graph(program: torch.export.ExportedProgram) -> bytes:
 
     artifact = serialize(program, serialize_state_dict=False, serialize_constants=False, serialize_example_inputs=False)
     text: bytes = artifact.exported_program
-    return text
+    if not lengths:
+        return text
+    fields = json.loads(text)
+    values = fields["graph_module"]["graph"]["tensor_values"]
+    for name, length in lengths.items():
+        values[name]["sizes"] = [{"as_int": length}]
+    return json.dumps(fields).encode()
 
 
 def deserialize_graph(

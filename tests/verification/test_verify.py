@@ -20,6 +20,7 @@ from builders.hybrids import Buffer, Draft, aten, captured, describe, hybrid, pa
 from intarsia import surgery
 from intarsia._torch import bounds_of
 from intarsia.errors import ArgumentError, CaptureError, ConventionError, FormatError
+from intarsia.runtime.methods import run_methods
 from intarsia.runtime.program import Program
 from intarsia.verification import Check, Drawing, Stages, Verification, verify
 from intarsia.verification.symbols import ranges_difference
@@ -52,7 +53,7 @@ def counter() -> tuple[Counter, GraphModule]:
 
 
 def stages(**replaced: Callable[..., Any]) -> Stages:
-    return dataclasses.replace(Stages(surgery.export, surgery.retrace, Program), **replaced)
+    return dataclasses.replace(Stages(surgery.export, surgery.retrace, Program, run_methods), **replaced)
 
 
 def broken(damage: Callable[[ExportedProgram], ExportedProgram | None]) -> Stages:

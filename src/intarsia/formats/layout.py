@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from intarsia.errors import FormatError, with_article
-from intarsia.formats.storages import Kind
+
+Kind = Literal["weights", "constants"]
+"""A folder of the archive: torch reads `state_dict` from one and `constants` from the other."""
 
 METHOD = "forward"
 """Name of the method of a program that has one."""
@@ -16,6 +18,9 @@ MANIFEST_NAME = "intarsia_manifest.json"
 """Name of the manifest among the extra files of an archive."""
 
 MANIFEST_MEMBER = f"extra/{MANIFEST_NAME}"
+MANIFEST_HASH_MEMBER = "extra/intarsia_manifest.sha256"
+"""Name of the member with the SHA-256 of the manifest, in hexadecimal: the manifest holds those of all others."""
+
 KINDS: tuple[Kind, ...] = ("weights", "constants")
 
 
@@ -27,6 +32,16 @@ def graph_member(program: str) -> str:
 def table_member(program: str, kind: Kind) -> str:
     """Name of the member that says where a program's tensors are."""
     return f"data/{kind}/{program}_{kind}_config.json"
+
+
+def tensor_member(kind: Kind, member: str) -> str:
+    """Name of a member with bytes of tensors."""
+    return f"data/{kind}/{member}"
+
+
+def constant_member(number: int) -> str:
+    """Name of a member with a constant of engines."""
+    return f"data/engine_constants/constant_{number}"
 
 
 def checked_path(path: Any) -> Path:

@@ -6,20 +6,34 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
 from intarsia._torch import deserialize_graph, load_archive
+from intarsia.core.constants import attach_constants
+from intarsia.core.container import EngineContainer
 from intarsia.errors import EngineError, FormatError, IntarsiaError, first_line
 from intarsia.formats.archive import Archive, check_kind, damaged, open_archive
 from intarsia.formats.contents import Contents
 from intarsia.formats.directory import Member
-from intarsia.formats.engines import EngineEntry, read_engines
-from intarsia.formats.layout import KINDS, MANIFEST_MEMBER, METHOD, checked_path, graph_member, table_member
+from intarsia.formats.engines import EngineEntry, EngineReader, engine_tensor
+from intarsia.formats.file_constants import FileConstants
+from intarsia.formats.integrity import Integrity
+from intarsia.formats.layout import (
+    KINDS,
+    MANIFEST_HASH_MEMBER,
+    MANIFEST_MEMBER,
+    METHOD,
+    checked_path,
+    graph_member,
+    table_member,
+    tensor_member,
+)
 from intarsia.formats.manifest import Manifest
 from intarsia.formats.mapping import MappedTensors
 from intarsia.formats.payload import Payload, read_payloads
@@ -54,10 +68,13 @@ class LoadedMethod(NamedTuple):
     Attributes:
         program: Its program.
         manifest: What the file tells of it, or None when another tool wrote the file.
+        check: Compares the bytes of its tensors with their hashes, unless that was done before; raises `FormatError`
+            where they differ. None when another tool wrote the file, which has no hashes. Engines have their own.
     """
 
     program: torch.export.ExportedProgram
     manifest: Manifest | None
+    check: Callable[[], None] | None
 
 
 def load_pt2(path: str | os.PathLike[str]) -> LoadedMethod:
@@ -85,13 +102,18 @@ def load_pt2(path: str | os.PathLike[str]) -> LoadedMethod:
     return method
 
 
-def load_methods(path: str | os.PathLike[str]) -> dict[str, LoadedMethod]:
+def load_methods(path: str | os.PathLike[str], *, verify: bool = False) -> dict[str, LoadedMethod]:
     """Read the exported programs of a PT2 archive, by the names of their methods.
 
     Tensors of a file that intarsia wrote are mapped: see `MappedTensors`. What another tool wrote is read by torch.
 
+    Args:
+        path: Of the archive.
+        verify: Whether to compare every byte with its hash now; otherwise tensors are compared by `check` of a method.
+
     Raises:
-        FormatError: The file is missing, cut short, damaged, or something else than a PT2 archive.
+        FormatError: The file is missing, cut short, damaged, or something else than a PT2 archive; or `verify` is True
+            and another tool wrote it.
         UnknownContainer: The class of a container among the arguments or outputs has to be imported first.
         UnsupportedVersion: A newer intarsia wrote it; nothing of it was loaded.
         EngineError: An engine's bytes are not those that were written; names the engine and the file.
@@ -99,12 +121,13 @@ def load_methods(path: str | os.PathLike[str]) -> dict[str, LoadedMethod]:
     path = checked_path(path)
     with open_archive(path) as archive:
         if MANIFEST_MEMBER in archive.members:
-            methods = _read(archive)
+            methods = _read(archive, verify=verify)
         else:
             check_kind(archive)
-            methods = {METHOD: LoadedMethod(_read_foreign(archive), None)}
-    for method in methods.values():
-        _check_engines(path, method)
+            methods = {METHOD: LoadedMethod(_read_foreign(archive), None, None)}
+            _check_engines(path, methods, None)
+            if verify:
+                raise _without_hashes(path)
     return methods
 
 
@@ -117,16 +140,15 @@ def read_contents(path: str | os.PathLike[str]) -> Contents | None:
     """
     with open_archive(checked_path(path)) as archive:
         if MANIFEST_MEMBER in archive.members:
-            archive.directory()
-            return Contents.from_text(archive.read(MANIFEST_MEMBER), str(path))
+            return _read_contents(archive, archive.directory())
         check_kind(archive)
     return None
 
 
-def _read(archive: Archive) -> dict[str, LoadedMethod]:
+def _read(archive: Archive, *, verify: bool) -> dict[str, LoadedMethod]:
     """The methods of an archive of ours. Its directory is judged before a member is read."""
     directory = archive.directory()
-    contents = Contents.from_text(archive.read(MANIFEST_MEMBER), str(archive.path))
+    contents = _read_contents(archive, directory)
     _compare_members(archive.path, directory, contents)
     _check_byte_order(archive)
     tables = {
@@ -136,6 +158,7 @@ def _read(archive: Archive) -> dict[str, LoadedMethod]:
     }
     payloads = [(kind, payload) for (_, kind), table in tables.items() for payload in table.values()]
     tensors = MappedTensors(archive.path, archive.file, directory, payloads)
+    integrity = Integrity(archive.path, archive.file, directory, contents.members)
     methods = {}
     for name, (program, manifest) in contents.methods.items():
         text = _read_checked(archive, contents, graph_member(program))
@@ -143,8 +166,29 @@ def _read(archive: Archive) -> dict[str, LoadedMethod]:
             state, constants = (
                 {key: tensors.tensor(payload) for key, payload in tables[program, kind].items()} for kind in KINDS
             )
-            methods[name] = LoadedMethod(deserialize_graph(text, state, constants), manifest)
+            exported = deserialize_graph(text, state, constants)
+        engines = {engine.constant for engine in manifest.engines}
+        members = {
+            tensor_member(kind, payload.member)
+            for kind in KINDS
+            for key, payload in tables[program, kind].items()
+            if kind == "weights" or key not in engines
+        }
+        methods[name] = LoadedMethod(exported, manifest, partial(integrity.check, members))
+    _check_engines(archive.path, methods, FileConstants(archive.path, archive.file, directory, contents.members))
+    if verify:
+        integrity.check(contents.members)
     return methods
+
+
+def _read_contents(archive: Archive, directory: Mapping[str, Member]) -> Contents:
+    """What the manifest says, compared with its own hash."""
+    text = archive.read(MANIFEST_MEMBER)
+    contents = Contents.from_text(text, str(archive.path))  # first, for a newer format may have its hash elsewhere
+    expected = archive.read(MANIFEST_HASH_MEMBER) if MANIFEST_HASH_MEMBER in directory else b""
+    if hashlib.sha256(text).hexdigest().encode() != expected:
+        raise damaged(archive.path, f"a manifest that does not match member {MANIFEST_HASH_MEMBER!r}")
+    return contents
 
 
 def _read_foreign(archive: Archive) -> torch.export.ExportedProgram:
@@ -169,7 +213,8 @@ def _read_checked(archive: Archive, contents: Contents, member: str) -> bytes:
 
 def _compare_members(path: Path, directory: Mapping[str, Member], contents: Contents) -> None:
     """Refuse an archive whose members are not those that were written; what they hold is not read."""
-    found = {name: member.size_bytes for name, member in directory.items() if name != MANIFEST_MEMBER}
+    own = {MANIFEST_MEMBER, MANIFEST_HASH_MEMBER}
+    found = {name: member.size_bytes for name, member in directory.items() if name not in own}
     expected = {name: entry.size_bytes for name, entry in contents.members.items()}
     for name in sorted(found.keys() | expected.keys()):
         if found.get(name) != expected.get(name):
@@ -208,11 +253,27 @@ def _unknown_container(path: Path, name: str) -> UnknownContainer:
     return UnknownContainer(str(path), name, fix=fix)
 
 
-def _check_engines(path: Path, method: LoadedMethod) -> None:
+def _without_hashes(path: Path) -> FormatError:
+    return FormatError(
+        str(path),
+        found="a file of another tool, without hashes",
+        expected="one that intarsia wrote, to be verified",
+        fix="Load it without verify=True, and save it with intarsia.",
+    )
+
+
+def _check_engines(path: Path, methods: Mapping[str, LoadedMethod], constants: FileConstants | None) -> None:
+    """Compare the engines with their hashes and the manifest, and let them find what is beside their containers."""
+    reader = EngineReader()
     try:
-        engines = read_engines(method.program)
-        if method.manifest is not None:
-            _compare_engines(method.manifest.engines, engines)
+        for program, manifest, _ in methods.values():
+            containers = reader.read(program)
+            if manifest is not None:
+                _compare_engines(manifest.engines, containers)
+            for name, container in containers.items():
+                if constants is not None and container.outside:
+                    constants.check(container)
+                    attach_constants(engine_tensor(program, name), container.digest, constants)
     except EngineError as error:
         raise EngineError(
             f"{error.subject} in {path}",
@@ -223,9 +284,13 @@ def _check_engines(path: Path, method: LoadedMethod) -> None:
         ) from error
 
 
-def _compare_engines(expected: Sequence[EngineEntry], found: Sequence[EngineEntry]) -> None:
+def _compare_engines(expected: Sequence[EngineEntry], found: Mapping[str, EngineContainer]) -> None:
+    entries = [
+        EngineEntry.of(constant, container, container.digest, len(container.data))
+        for constant, container in found.items()
+    ]
     for entry in expected:
-        if entry not in found:
+        if entry not in entries:
             raise EngineError(
                 f"engine {entry.name!r} (constant {entry.constant!r})",
                 found="another engine, or none, in its place",

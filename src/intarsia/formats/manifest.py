@@ -12,7 +12,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from intarsia.core.ledger import Ledger
 from intarsia.core.writes import written_placeholders
-from intarsia.formats.engines import EngineEntry, read_engines
+from intarsia.formats.engines import EngineEntry
 
 FORMAT_VERSION = 1
 
@@ -61,22 +61,22 @@ class Manifest:
     coverage: Mapping[str, Any] | None
 
     @classmethod
-    def of(cls, program: torch.export.ExportedProgram, facts: Mapping[str, Any]) -> Manifest:
+    def of(
+        cls, program: torch.export.ExportedProgram, engines: tuple[EngineEntry, ...], facts: Mapping[str, Any]
+    ) -> Manifest:
         """The manifest of a program.
 
         Args:
             program: Not modified.
+            engines: Its engines, in graph order.
             facts: JSON values: the `ledger`'s entries and the `coverage`, each where there is one.
-
-        Raises:
-            EngineError: An engine of the program is damaged.
         """
         entries = facts.get("ledger")
         return cls(
             FORMAT_VERSION,
             version("intarsia"),
             torch.__version__,
-            read_engines(program),
+            engines,
             _read_writes(program),
             None if entries is None else Ledger.from_json(entries),
             facts.get("coverage"),
