@@ -265,12 +265,23 @@ def run_decompositions(
 ) -> torch.export.ExportedProgram:
     """`program.run_decompositions(table or {})` without torch's warnings about itself.
 
-    That of 2.13 is about its own class, see `quiet_specs`; 2.14 takes some `aten.copy` nodes out twice.
+    That of 2.13 is about its own class, see `quiet_specs`; 2.14 takes some `aten.copy` nodes out twice. A program that
+    was loaded keeps the range of a derived size (`4*s0`) among those of symbols, where torch 2.13 accepts none: it is
+    taken out there. The program's `range_constraints` still say it.
     """
+    for shape_env in _shape_envs(program):
+        for size in [size for size in shape_env.var_to_range if not size.is_Symbol]:
+            del shape_env.var_to_range[size]
     with quiet_specs():
         warnings.filterwarnings("ignore", "erase_node.* on an already erased node", UserWarning)
         decomposed: torch.export.ExportedProgram = program.run_decompositions(table or {})
     return decomposed
+
+
+def _shape_envs(program: torch.export.ExportedProgram) -> set[ShapeEnv]:
+    values = (node.meta.get("val") for node in program.graph.find_nodes(op="placeholder"))
+    modes = {value.fake_mode for value in values if isinstance(value, FakeTensor)}
+    return {mode.shape_env for mode in modes if mode.shape_env is not None}
 
 
 def serialize_graph(program: torch.export.ExportedProgram, lengths: Mapping[str, int]) -> bytes:

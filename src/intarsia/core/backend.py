@@ -8,6 +8,13 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
+POSITIONS = "positions"
+"""Under which of a `BuiltEngine`'s options a backend may list the inputs that hold positions.
+
+One mapping for each input and size, with the number of the input (`input`) and the size of the dim that it counts along
+(`size`). `intarsia.verify` draws such inputs by it.
+"""
+
 
 @dataclass(frozen=True)
 class BuiltEngine:
