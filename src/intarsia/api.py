@@ -15,7 +15,9 @@ from intarsia.core.coverage import coverage, find_coverage
 from intarsia.core.ledger import Ledger, told
 from intarsia.core.registry import find_backend
 from intarsia.engines import build_engines, check_options
-from intarsia.formats.pt2 import METHOD, load_methods, load_pt2, save_methods
+from intarsia.formats.layout import METHOD
+from intarsia.formats.loading import load_methods, load_pt2
+from intarsia.formats.saving import save_methods
 from intarsia.partition import partition
 from intarsia.runtime.methods import Methods, check_methods
 from intarsia.runtime.program import Program

@@ -32,7 +32,8 @@ def test_importing_the_library_registers_the_engine_operator(order: str) -> None
 
 
 @pytest.mark.parametrize(
-    "module", ["_torch", "core.signature", "core.writes", "surgery", "runtime.program", "formats.pt2"]
+    "module",
+    ["_torch", "core.signature", "core.writes", "surgery", "runtime.program", "formats.saving", "formats.loading"],
 )
 def test_a_module_can_be_the_first_that_is_imported(module: str) -> None:
     run(f"import intarsia.{module}, torch; torch.ops.intarsia.run_engine.default")

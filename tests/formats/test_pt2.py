@@ -22,8 +22,10 @@ from intarsia.core.backend import BuiltEngine
 from intarsia.core.container import pack_engine
 from intarsia.core.ledger import Entry, Ledger
 from intarsia.errors import EngineError, FormatError, StateError, UnsupportedVersion
+from intarsia.formats.layout import MANIFEST_NAME
+from intarsia.formats.loading import load_methods, load_pt2, read_contents
 from intarsia.formats.manifest import Manifest, WriteEntry
-from intarsia.formats.pt2 import MANIFEST_NAME, load_methods, load_pt2, read_contents, save_methods, save_pt2
+from intarsia.formats.saving import save_methods, save_pt2
 from intarsia.formats.writer import Writer
 
 DOUBLE = "(f32[b, 3]) -> (f32[b, 3])"
@@ -292,7 +294,7 @@ def test_a_program_may_be_saved_over_the_file_that_it_lies_in(plain: ExportedPro
 def test_the_same_program_gives_the_same_bytes(tmp_path: Path) -> None:
     code = """
 import sys, torch
-from intarsia.formats.pt2 import save_pt2
+from intarsia.formats.saving import save_pt2
 torch.manual_seed(0)
 batch = torch.export.Dim("batch", min=1, max=8)
 model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LayerNorm(4))
@@ -367,7 +369,8 @@ def test_no_method_is_an_error(tmp_path: Path) -> None:
 
 BIG = """
 import resource, sys, torch
-from intarsia.formats.pt2 import load_pt2, save_pt2
+from intarsia.formats.loading import load_pt2
+from intarsia.formats.saving import save_pt2
 def resident():
     return 4096 * int(open("/proc/self/statm").read().split()[1])
 def peak():
@@ -535,7 +538,7 @@ def test_a_program_that_torch_cannot_store_is_an_error(
     def refuse(program: ExportedProgram) -> bytes:
         raise NotImplementedError("No name\nfor a container")
 
-    monkeypatch.setattr("intarsia.formats.pt2.serialize_graph", refuse)
+    monkeypatch.setattr("intarsia.formats.saving.serialize_graph", refuse)
     with pytest.raises(FormatError, match=r"cannot store .NotImplementedError: No name\)"):
         save_pt2(plain, tmp_path / "a.pt2", facts={})
     assert list(tmp_path.iterdir()) == []
@@ -545,7 +548,7 @@ def test_a_disk_that_fills_up_is_told_and_nothing_is_left(plain: ExportedProgram
     code = """
 import resource, signal, sys, torch
 from intarsia.errors import FormatError
-from intarsia.formats.pt2 import save_pt2
+from intarsia.formats.saving import save_pt2
 program = torch.export.export(torch.nn.Linear(300, 300), (torch.ones(1, 300),))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))

@@ -62,7 +62,7 @@ def load_program(file: Path, imports: Sequence[str] | None) -> Program:
     import_modules(imports or ())
 
     from intarsia import api
-    from intarsia.formats.pt2 import UnknownContainer
+    from intarsia.formats.loading import UnknownContainer
 
     with activity(f"loading {file}"):
         try:

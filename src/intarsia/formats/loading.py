@@ -1,4 +1,4 @@
-"""Exported programs as PT2 archives that `torch.export.load` reads too."""
+"""Read the exported programs of PT2 archives: ours as mapped tensors, those of other tools by torch."""
 
 from __future__ import annotations
 
@@ -9,32 +9,21 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
-from intarsia._torch import deserialize_graph, load_archive, serialize_graph
-from intarsia.errors import EngineError, FormatError, IntarsiaError, first_line, with_article
+from intarsia._torch import deserialize_graph, load_archive
+from intarsia.errors import EngineError, FormatError, IntarsiaError, first_line
 from intarsia.formats.archive import Archive, check_kind, damaged, open_archive
-from intarsia.formats.contents import Contents, Method
+from intarsia.formats.contents import Contents
 from intarsia.formats.directory import Member
 from intarsia.formats.engines import EngineEntry, read_engines
+from intarsia.formats.layout import KINDS, MANIFEST_MEMBER, METHOD, checked_path, graph_member, table_member
 from intarsia.formats.manifest import Manifest
 from intarsia.formats.mapping import MappedTensors
-from intarsia.formats.payload import Payload, read_payloads, write_payloads
-from intarsia.formats.replacement import replacing, unwritable
-from intarsia.formats.storable import check_storable
-from intarsia.formats.storages import Kind, StoragePlan, plan_storages
-from intarsia.formats.writer import Writer
+from intarsia.formats.payload import Payload, read_payloads
 
-MANIFEST_NAME = "intarsia_manifest.json"
-METHOD = "forward"
-"""Name of the method of a program that has one."""
-
-_MANIFEST_MEMBER = f"extra/{MANIFEST_NAME}"
-_KINDS: tuple[Kind, ...] = ("weights", "constants")
-# What torch wants to find besides the programs.
-_MARKS = {"archive_format": b"pt2", "archive_version": b"0", ".data/version": b"6\n"}
 # What torch says of a container whose class was registered where the file was written, and is not here.
 _UNKNOWN_CONTAINER = re.compile(
     r"Deserializing (\S+) in pytree (?:is not registered|failed because .* is not registered)"
@@ -55,65 +44,6 @@ class LoadedMethod(NamedTuple):
 
     program: torch.export.ExportedProgram
     manifest: Manifest | None
-
-
-def save_pt2(program: torch.export.ExportedProgram, path: str | os.PathLike[str], *, facts: Mapping[str, Any]) -> None:
-    """Write an exported program to a `.pt2` file, as `save_methods` does.
-
-    Args:
-        program: Not modified.
-        path: Ends in `.pt2`.
-        facts: JSON values for the manifest: `ledger` (a list of entries) and `coverage`, each where there is one.
-
-    Raises:
-        FormatError: The path cannot be written or has another ending, or the program is no exported program or
-            cannot be stored.
-        StateError: A state entry is no plain tensor.
-        EngineError: An engine of the program is damaged.
-    """
-    save_methods({METHOD: program}, path, facts={METHOD: facts})
-
-
-def save_methods(
-    programs: Mapping[str, torch.export.ExportedProgram],
-    path: str | os.PathLike[str],
-    *,
-    facts: Mapping[str, Mapping[str, Any]],
-) -> None:
-    """Write exported programs to one `.pt2` file.
-
-    The file is an ordinary PT2 archive and holds no pickle: example inputs are left out, and state must be plain
-    tensors. What several programs share is stored once. It appears in one step, so a failed save leaves an older file
-    at `path` as it was.
-
-    Args:
-        programs: At least one, by the name of the method. One alone is called `model` in the archive, so that
-            `torch.export.load` finds it; several have the names of their methods. Not modified.
-        path: Ends in `.pt2`.
-        facts: For each method, JSON values for the manifest: `ledger` (a list of entries) and `coverage`, each where
-            there is one.
-
-    Raises:
-        FormatError: The path cannot be written or has another ending, or there is no program, or one is no exported
-            program or cannot be stored.
-        StateError: A state entry is no plain tensor.
-        EngineError: An engine of a program is damaged.
-    """
-    path = _checked_path(path)
-    if path.suffix != ".pt2":
-        raise FormatError(str(path), found=f"the ending {path.suffix!r}", expected="'.pt2'", fix="Name the file *.pt2.")
-    _check_names(programs, path)
-    for program in programs.values():
-        check_storable(program, str(path))
-    names = {method: method if len(programs) > 1 else "model" for method in programs}
-    methods = {name: Method(names[name], Manifest.of(program, facts[name])) for name, program in programs.items()}
-    plan = plan_storages({names[method]: program for method, program in programs.items()})
-    graphs = {names[method]: _serialize(program, path) for method, program in programs.items()}
-    with replacing(path) as new:
-        try:
-            _write(new, plan, graphs, methods)
-        except OSError as error:
-            raise unwritable(path, error) from error
 
 
 def load_pt2(path: str | os.PathLike[str]) -> LoadedMethod:
@@ -152,9 +82,9 @@ def load_methods(path: str | os.PathLike[str]) -> dict[str, LoadedMethod]:
         UnsupportedVersion: A newer intarsia wrote it; nothing of it was loaded.
         EngineError: An engine's bytes are not those that were written; names the engine and the file.
     """
-    path = _checked_path(path)
+    path = checked_path(path)
     with open_archive(path) as archive:
-        if _MANIFEST_MEMBER in archive.members:
+        if MANIFEST_MEMBER in archive.members:
             methods = _read(archive)
         else:
             check_kind(archive)
@@ -171,93 +101,33 @@ def read_contents(path: str | os.PathLike[str]) -> Contents | None:
         FormatError: The file is missing, cut short, damaged, or something else than a PT2 archive.
         UnsupportedVersion: A newer intarsia wrote it.
     """
-    with open_archive(_checked_path(path)) as archive:
-        if _MANIFEST_MEMBER in archive.members:
+    with open_archive(checked_path(path)) as archive:
+        if MANIFEST_MEMBER in archive.members:
             archive.directory()
-            return Contents.from_text(archive.read(_MANIFEST_MEMBER), str(path))
+            return Contents.from_text(archive.read(MANIFEST_MEMBER), str(path))
         check_kind(archive)
     return None
-
-
-def _checked_path(path: Any) -> Path:
-    if isinstance(path, str | os.PathLike):
-        return Path(path)
-    raise FormatError(
-        "path",
-        found=with_article(type(path).__name__),
-        expected="the path of a file, as a str or a pathlib.Path",
-        fix="Pass a path; what is in memory has to be written to a file first.",
-    )
-
-
-def _check_names(programs: Mapping[str, Any], path: Path) -> None:
-    wrong = [name for name in programs if not str(name).isidentifier()]
-    if programs and not wrong:
-        return
-    raise FormatError(
-        str(path),
-        found=f"the method name {wrong[0]!r}" if wrong else "no method",
-        expected="a name that Python takes for an attribute" if wrong else "at least one",
-        fix="Name the methods like functions." if wrong else "Pass the programs to save.",
-    )
-
-
-def _serialize(program: torch.export.ExportedProgram, path: Path) -> bytes:
-    try:
-        return serialize_graph(program)
-    except Exception as error:
-        raise FormatError(
-            str(path),
-            found=f"a program that torch cannot store ({type(error).__name__}: {first_line(error)})",
-            expected="one that torch.export.save takes",
-            fix=(
-                "Export the model with operators that torch can store, and with values in tuples, lists, dicts or "
-                "dataclasses registered by torch.export.register_dataclass with a serialized_type_name."
-            ),
-        ) from error
-
-
-def _write(new: Path, plan: StoragePlan, graphs: Mapping[str, bytes], methods: Mapping[str, Method]) -> None:
-    with Writer(new) as writer:
-        for name, data in {**_MARKS, "byteorder": sys.byteorder.encode()}.items():
-            writer.write(name, data)
-        for member in plan.members:
-            writer.stream(member.name, member.data.numel(), member.chunks())
-        for name, graph in graphs.items():
-            for kind in _KINDS:
-                writer.write(_table(name, kind), write_payloads(plan.payloads[name][kind]))
-            writer.write(_graph(name), graph)
-            writer.write(f"data/sample_inputs/{name}.pt", b"")  # torch wants a member, also for none
-        writer.write(_MANIFEST_MEMBER, Contents(methods, dict(writer.members)).to_text().encode())
-
-
-def _graph(program: str) -> str:
-    return f"models/{program}.json"
-
-
-def _table(program: str, kind: Kind) -> str:
-    return f"data/{kind}/{program}_{kind}_config.json"
 
 
 def _read(archive: Archive) -> dict[str, LoadedMethod]:
     """The methods of an archive of ours. Its directory is judged before a member is read."""
     directory = archive.directory()
-    contents = Contents.from_text(archive.read(_MANIFEST_MEMBER), str(archive.path))
+    contents = Contents.from_text(archive.read(MANIFEST_MEMBER), str(archive.path))
     _compare_members(archive.path, directory, contents)
     _check_byte_order(archive)
     tables = {
-        (method.program, kind): _read_table(archive, contents, _table(method.program, kind))
+        (method.program, kind): _read_table(archive, contents, table_member(method.program, kind))
         for method in contents.methods.values()
-        for kind in _KINDS
+        for kind in KINDS
     }
     payloads = [(kind, payload) for (_, kind), table in tables.items() for payload in table.values()]
     tensors = MappedTensors(archive.path, archive.file, directory, payloads)
     methods = {}
     for name, (program, manifest) in contents.methods.items():
-        text = _read_checked(archive, contents, _graph(program))
+        text = _read_checked(archive, contents, graph_member(program))
         with _telling(archive.path):
             state, constants = (
-                {key: tensors.tensor(payload) for key, payload in tables[program, kind].items()} for kind in _KINDS
+                {key: tensors.tensor(payload) for key, payload in tables[program, kind].items()} for kind in KINDS
             )
             methods[name] = LoadedMethod(deserialize_graph(text, state, constants), manifest)
     return methods
@@ -285,7 +155,7 @@ def _read_checked(archive: Archive, contents: Contents, member: str) -> bytes:
 
 def _compare_members(path: Path, directory: Mapping[str, Member], contents: Contents) -> None:
     """Refuse an archive whose members are not those that were written; what they hold is not read."""
-    found = {name: member.size_bytes for name, member in directory.items() if name != _MANIFEST_MEMBER}
+    found = {name: member.size_bytes for name, member in directory.items() if name != MANIFEST_MEMBER}
     expected = {name: entry.size_bytes for name, entry in contents.members.items()}
     for name in sorted(found.keys() | expected.keys()):
         if found.get(name) != expected.get(name):

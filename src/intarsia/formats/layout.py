@@ -1,0 +1,45 @@
+"""Names in our PT2 archives, and the paths of files: what writing and reading have in common."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from intarsia.errors import FormatError, with_article
+from intarsia.formats.storages import Kind
+
+METHOD = "forward"
+"""Name of the method of a program that has one."""
+
+MANIFEST_NAME = "intarsia_manifest.json"
+"""Name of the manifest among the extra files of an archive."""
+
+MANIFEST_MEMBER = f"extra/{MANIFEST_NAME}"
+KINDS: tuple[Kind, ...] = ("weights", "constants")
+
+
+def graph_member(program: str) -> str:
+    """Name of the member with a program's graph."""
+    return f"models/{program}.json"
+
+
+def table_member(program: str, kind: Kind) -> str:
+    """Name of the member that says where a program's tensors are."""
+    return f"data/{kind}/{program}_{kind}_config.json"
+
+
+def checked_path(path: Any) -> Path:
+    """The path that a caller gave.
+
+    Raises:
+        FormatError: It is no path.
+    """
+    if isinstance(path, str | os.PathLike):
+        return Path(path)
+    raise FormatError(
+        "path",
+        found=with_article(type(path).__name__),
+        expected="the path of a file, as a str or a pathlib.Path",
+        fix="Pass a path; what is in memory has to be written to a file first.",
+    )

@@ -1,0 +1,125 @@
+"""Write exported programs as PT2 archives that `torch.export.load` reads too."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from intarsia._torch import serialize_graph
+from intarsia.errors import FormatError, first_line
+from intarsia.formats.contents import Contents, Method
+from intarsia.formats.layout import KINDS, MANIFEST_MEMBER, METHOD, checked_path, graph_member, table_member
+from intarsia.formats.manifest import Manifest
+from intarsia.formats.payload import write_payloads
+from intarsia.formats.replacement import replacing, unwritable
+from intarsia.formats.storable import check_storable
+from intarsia.formats.storages import StoragePlan, plan_storages
+from intarsia.formats.writer import Writer
+
+# What torch wants to find besides the programs.
+_MARKS = {"archive_format": b"pt2", "archive_version": b"0", ".data/version": b"6\n"}
+
+
+def save_pt2(program: torch.export.ExportedProgram, path: str | os.PathLike[str], *, facts: Mapping[str, Any]) -> None:
+    """Write an exported program to a `.pt2` file, as `save_methods` does.
+
+    Args:
+        program: Not modified.
+        path: Ends in `.pt2`.
+        facts: JSON values for the manifest: `ledger` (a list of entries) and `coverage`, each where there is one.
+
+    Raises:
+        FormatError: The path cannot be written or has another ending, or the program is no exported program or
+            cannot be stored.
+        StateError: A state entry is no plain tensor.
+        EngineError: An engine of the program is damaged.
+    """
+    save_methods({METHOD: program}, path, facts={METHOD: facts})
+
+
+def save_methods(
+    programs: Mapping[str, torch.export.ExportedProgram],
+    path: str | os.PathLike[str],
+    *,
+    facts: Mapping[str, Mapping[str, Any]],
+) -> None:
+    """Write exported programs to one `.pt2` file.
+
+    The file is an ordinary PT2 archive and holds no pickle: example inputs are left out, and state must be plain
+    tensors. What several programs share is stored once. It appears in one step, so a failed save leaves an older file
+    at `path` as it was.
+
+    Args:
+        programs: At least one, by the name of the method. One alone is called `model` in the archive, so that
+            `torch.export.load` finds it; several have the names of their methods. Not modified.
+        path: Ends in `.pt2`.
+        facts: For each method, JSON values for the manifest: `ledger` (a list of entries) and `coverage`, each where
+            there is one.
+
+    Raises:
+        FormatError: The path cannot be written or has another ending, or there is no program, or one is no exported
+            program or cannot be stored.
+        StateError: A state entry is no plain tensor.
+        EngineError: An engine of a program is damaged.
+    """
+    path = checked_path(path)
+    if path.suffix != ".pt2":
+        raise FormatError(str(path), found=f"the ending {path.suffix!r}", expected="'.pt2'", fix="Name the file *.pt2.")
+    _check_names(programs, path)
+    for program in programs.values():
+        check_storable(program, str(path))
+    names = {method: method if len(programs) > 1 else "model" for method in programs}
+    methods = {name: Method(names[name], Manifest.of(program, facts[name])) for name, program in programs.items()}
+    plan = plan_storages({names[method]: program for method, program in programs.items()})
+    graphs = {names[method]: _serialize(program, path) for method, program in programs.items()}
+    with replacing(path) as new:
+        try:
+            _write(new, plan, graphs, methods)
+        except OSError as error:
+            raise unwritable(path, error) from error
+
+
+def _check_names(programs: Mapping[str, Any], path: Path) -> None:
+    wrong = [name for name in programs if not str(name).isidentifier()]
+    if programs and not wrong:
+        return
+    raise FormatError(
+        str(path),
+        found=f"the method name {wrong[0]!r}" if wrong else "no method",
+        expected="a name that Python takes for an attribute" if wrong else "at least one",
+        fix="Name the methods like functions." if wrong else "Pass the programs to save.",
+    )
+
+
+def _serialize(program: torch.export.ExportedProgram, path: Path) -> bytes:
+    try:
+        return serialize_graph(program)
+    except Exception as error:
+        raise FormatError(
+            str(path),
+            found=f"a program that torch cannot store ({type(error).__name__}: {first_line(error)})",
+            expected="one that torch.export.save takes",
+            fix=(
+                "Export the model with operators that torch can store, and with values in tuples, lists, dicts or "
+                "dataclasses registered by torch.export.register_dataclass with a serialized_type_name."
+            ),
+        ) from error
+
+
+def _write(new: Path, plan: StoragePlan, graphs: Mapping[str, bytes], methods: Mapping[str, Method]) -> None:
+    with Writer(new) as writer:
+        for name, data in {**_MARKS, "byteorder": sys.byteorder.encode()}.items():
+            writer.write(name, data)
+        for member in plan.members:
+            writer.stream(member.name, member.data.numel(), member.chunks())
+        for name, graph in graphs.items():
+            for kind in KINDS:
+                writer.write(table_member(name, kind), write_payloads(plan.payloads[name][kind]))
+            writer.write(graph_member(name), graph)
+            writer.write(f"data/sample_inputs/{name}.pt", b"")  # torch wants a member, also for none
+        writer.write(MANIFEST_MEMBER, Contents(methods, dict(writer.members)).to_text().encode())
