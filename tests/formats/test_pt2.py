@@ -505,7 +505,7 @@ def test_a_place_that_cannot_be_written_is_an_error(
     def refuse(*_: Any, **__: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(FormatError, match=r"found that it cannot be written \(Permission denied\)"):
         save_pt2(plain, tmp_path / "a.pt2", facts={})
 

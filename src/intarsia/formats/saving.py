@@ -16,7 +16,7 @@ from intarsia.formats.contents import Contents, Method
 from intarsia.formats.layout import KINDS, MANIFEST_MEMBER, METHOD, checked_path, graph_member, table_member
 from intarsia.formats.manifest import Manifest
 from intarsia.formats.payload import write_payloads
-from intarsia.formats.replacement import replacing, unwritable
+from intarsia.formats.replacement import replacing
 from intarsia.formats.storable import check_storable
 from intarsia.formats.storages import StoragePlan, plan_storages
 from intarsia.formats.writer import Writer
@@ -78,10 +78,7 @@ def save_methods(
     plan = plan_storages({names[method]: program for method, program in programs.items()})
     graphs = {names[method]: _serialize(program, path) for method, program in programs.items()}
     with replacing(path) as new:
-        try:
-            _write(new, plan, graphs, methods)
-        except OSError as error:
-            raise unwritable(path, error) from error
+        _write(new, plan, graphs, methods)
 
 
 def _check_names(programs: Mapping[str, Any], path: Path) -> None:
