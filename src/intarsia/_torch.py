@@ -5,6 +5,7 @@ Each says why no public name does. All were tried on torch 2.13.0 and 2.14.1.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -262,16 +263,26 @@ def run_decompositions(
     return decomposed
 
 
+# In JSON that stands as text in JSON: `"graph_id": 140006888956368, "pass_name"`, each quote behind a backslash.
+_GRAPH_ADDRESS = re.compile(rb'(\\"graph_id\\": )(\d+)(, \\"pass_name\\")')
+
+
 def serialize_graph(program: torch.export.ExportedProgram) -> bytes:
     """The graph, signature and ranges of a program as JSON: the `models/*.json` of a PT2 archive, without any tensor.
 
     torch's public writer writes whole archives only. The schema is 8.20 in torch 2.13 and 2.14, and stands in the text.
+    The history of each node names graphs by their addresses in memory: here they are counted from 0 on, so that the
+    text depends on the program alone.
     """
     from torch._export.serde.serialize import serialize
 
     artifact = serialize(program, serialize_state_dict=False, serialize_constants=False, serialize_example_inputs=False)
-    text: bytes = artifact.exported_program
-    return text
+    numbers: dict[bytes, int] = {}
+
+    def number(found: re.Match[bytes]) -> bytes:
+        return b"%b%d%b" % (found[1], numbers.setdefault(found[2], len(numbers)), found[3])
+
+    return _GRAPH_ADDRESS.sub(number, artifact.exported_program)
 
 
 def deserialize_graph(
