@@ -263,6 +263,16 @@ def run_decompositions(
     return decomposed
 
 
+def schema_version() -> str:
+    """Version of the schema that `serialize_graph` writes, "8.20" for instance; torch has it in a private module.
+
+    A torch reads the graphs whose first number is its own.
+    """
+    from torch._export.serde.schema import SCHEMA_VERSION
+
+    return ".".join(map(str, SCHEMA_VERSION))
+
+
 # In JSON that stands as text in JSON: `"graph_id": 140006888956368, "pass_name"`, each quote behind a backslash.
 _GRAPH_ADDRESS = re.compile(rb'(\\"graph_id\\": )(\d+)(, \\"pass_name\\")')
 

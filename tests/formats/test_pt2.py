@@ -22,9 +22,11 @@ from intarsia.core.backend import BuiltEngine
 from intarsia.core.container import pack_engine
 from intarsia.core.ledger import Entry, Ledger
 from intarsia.errors import EngineError, FormatError, StateError, UnsupportedVersion
+from intarsia.formats.contents import read_contents
+from intarsia.formats.description import describe
 from intarsia.formats.layout import MANIFEST_NAME
-from intarsia.formats.loading import load_methods, load_pt2, read_contents
-from intarsia.formats.manifest import Manifest, WriteEntry
+from intarsia.formats.loading import load_methods, load_pt2
+from intarsia.formats.manifest import WriteEntry
 from intarsia.formats.saving import save_methods, save_pt2
 from intarsia.formats.writer import Writer
 
@@ -167,7 +169,7 @@ def test_the_manifest_tells_engines_writes_and_facts(hybrid: ExportedProgram, tm
 
 
 def test_the_manifest_tells_declared_writes(hybrid: ExportedProgram) -> None:
-    manifest = Manifest.of(hybrid.run_decompositions({}), {})
+    manifest = describe(hybrid.run_decompositions({}), {})
     assert manifest.writes == (WriteEntry("buffer", "calls", declared=True),)
     assert manifest.ledger is None
 
@@ -329,7 +331,7 @@ save_methods(loaded, sys.argv[3], facts={"one": {}, "two": {"ledger": [], "cover
         subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": seed})
     contents = {path.read_bytes() for path in tmp_path.iterdir()}
     assert len(contents) == 1
-    assert rb'"graph_id\\": 0' in contents.pop()  # the history of the nodes is kept
+    assert rb'"graph_id\": 0' in contents.pop()  # the history of the nodes is kept
 
 
 # Several methods.

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from intarsia.core.ledger import Ledger
 from intarsia.errors import FormatError, UnsupportedVersion
-from intarsia.formats.engines import EngineEntry
-from intarsia.formats.manifest import FORMAT_VERSION, Manifest, WriteEntry
+from intarsia.formats.archive import check_kind, open_archive
+from intarsia.formats.layout import MANIFEST_MEMBER, checked_path
+from intarsia.formats.manifest import FORMAT_VERSION, EngineEntry, Manifest, WriteEntry
 from intarsia.formats.writer import MemberEntry
 
-_FILE_WIDE = ("format_version", "intarsia_version", "torch_version")
+_FILE_WIDE = ("format_version", "intarsia_version", "torch_version", "graph_schema", "byte_order")
 
 
 class Method(NamedTuple):
@@ -67,6 +69,21 @@ class Contents(NamedTuple):
         if not methods:
             raise _unreadable(subject, "it has no method")
         return cls(methods, members)
+
+
+def read_contents(path: str | os.PathLike[str]) -> Contents | None:
+    """What a PT2 archive says of itself, or None when another tool wrote it. Reads nothing else.
+
+    Raises:
+        FormatError: The file is missing, cut short, damaged, or something else than a PT2 archive.
+        UnsupportedVersion: A newer intarsia wrote it.
+    """
+    with open_archive(checked_path(path)) as archive:
+        if MANIFEST_MEMBER in archive.members:
+            archive.directory()
+            return Contents.from_text(archive.read(MANIFEST_MEMBER), str(path))
+        check_kind(archive)
+    return None
 
 
 def _to_fields(method: Method) -> dict[str, Any]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from intarsia.errors import FormatError, with_article
-from intarsia.formats.storages import Kind
+
+Kind = Literal["weights", "constants"]
+"""A folder of the archive: torch reads `state_dict` from one and `constants` from the other."""
 
 METHOD = "forward"
 """Name of the method of a program that has one."""

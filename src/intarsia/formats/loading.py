@@ -18,9 +18,9 @@ from intarsia.errors import EngineError, FormatError, IntarsiaError, first_line
 from intarsia.formats.archive import Archive, check_kind, damaged, open_archive
 from intarsia.formats.contents import Contents
 from intarsia.formats.directory import Member
-from intarsia.formats.engines import EngineEntry, read_engines
+from intarsia.formats.engines import read_engines
 from intarsia.formats.layout import KINDS, MANIFEST_MEMBER, METHOD, checked_path, graph_member, table_member
-from intarsia.formats.manifest import Manifest
+from intarsia.formats.manifest import EngineEntry, Manifest
 from intarsia.formats.mapping import MappedTensors
 from intarsia.formats.payload import Payload, read_payloads
 
@@ -92,21 +92,6 @@ def load_methods(path: str | os.PathLike[str]) -> dict[str, LoadedMethod]:
     for method in methods.values():
         _check_engines(path, method)
     return methods
-
-
-def read_contents(path: str | os.PathLike[str]) -> Contents | None:
-    """What a PT2 archive says of itself, or None when another tool wrote it. Reads nothing else.
-
-    Raises:
-        FormatError: The file is missing, cut short, damaged, or something else than a PT2 archive.
-        UnsupportedVersion: A newer intarsia wrote it.
-    """
-    with open_archive(checked_path(path)) as archive:
-        if MANIFEST_MEMBER in archive.members:
-            archive.directory()
-            return Contents.from_text(archive.read(MANIFEST_MEMBER), str(path))
-        check_kind(archive)
-    return None
 
 
 def _read(archive: Archive) -> dict[str, LoadedMethod]:

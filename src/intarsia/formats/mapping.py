@@ -11,8 +11,8 @@ import torch
 
 from intarsia.errors import FormatError
 from intarsia.formats.directory import Member
+from intarsia.formats.layout import Kind
 from intarsia.formats.payload import Payload
-from intarsia.formats.storages import Kind
 from intarsia.formats.writer import ALIGNMENT
 
 

@@ -13,8 +13,8 @@ import torch
 from intarsia._torch import serialize_graph
 from intarsia.errors import FormatError, first_line
 from intarsia.formats.contents import Contents, Method
+from intarsia.formats.description import describe
 from intarsia.formats.layout import KINDS, MANIFEST_MEMBER, METHOD, checked_path, graph_member, table_member
-from intarsia.formats.manifest import Manifest
 from intarsia.formats.payload import write_payloads
 from intarsia.formats.replacement import replacing
 from intarsia.formats.storable import check_storable
@@ -74,7 +74,7 @@ def save_methods(
     for program in programs.values():
         check_storable(program, str(path))
     names = {method: method if len(programs) > 1 else "model" for method in programs}
-    methods = {name: Method(names[name], Manifest.of(program, facts[name])) for name, program in programs.items()}
+    methods = {name: Method(names[name], describe(program, facts[name])) for name, program in programs.items()}
     plan = plan_storages({names[method]: program for method, program in programs.items()})
     graphs = {names[method]: _serialize(program, path) for method, program in programs.items()}
     with replacing(path) as new:

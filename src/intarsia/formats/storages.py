@@ -6,15 +6,13 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from intarsia.core.writes import written_placeholders
+from intarsia.formats.layout import Kind
 from intarsia.formats.payload import Payload, end_bytes
-
-Kind = Literal["weights", "constants"]
-"""A folder of the archive: torch reads `state_dict` from one and `constants` from the other."""
 
 _PREFIXES: Mapping[Kind, str] = {"weights": "weight_", "constants": "tensor_"}
 _CHUNK_BYTES = 8 << 20
