@@ -14,7 +14,7 @@ from intarsia.capture import capture
 from intarsia.core.coverage import coverage, find_coverage
 from intarsia.core.ledger import Ledger, told
 from intarsia.core.registry import find_backend
-from intarsia.engines import build_engines, check_options
+from intarsia.engines.build import build_engines, check_options
 from intarsia.formats.layout import METHOD
 from intarsia.formats.loading import load_methods, load_pt2
 from intarsia.formats.saving import save_methods
