@@ -3,9 +3,10 @@
     python benchmarks/save_load.py save [--weights 64] [--weight-mb 32] [--engine-mb 256] [--rounds 3]
     python benchmarks/save_load.py load
 
-Prints ratios from one run, medians of several rounds. Each round of each writer is a process of its own, which makes
-the program and writes one file into the current folder. `intarsia.save` returns when the file is on the disk; for the
-others, the time until then is measured too. Peak memory is what the write adds to that of the process.
+Medians of several rounds, in which the libraries take turns. Each round of each is a process of its own, and files are
+written into the current folder. `intarsia.save` returns when the file is on the disk; for the others, the time until
+then is measured too. Peak memory is what the write adds to that of the process. The first call of what
+`intarsia.load` gives compares the tensors with their hashes; the others have none.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import safetensors.torch
 import torch
 
 import intarsia
-from intarsia import Program
 
 WRITERS = ("intarsia", "safetensors", "torch")
 
@@ -88,31 +89,55 @@ def run_save(sizes: tuple[int, int, int], rounds: int) -> None:
         )
 
 
-def measure_load(path: Path) -> None:
-    """Seconds to a `Program`, and memory in MB that it and one call that reads one row add."""
-    Program(build(2, 1, 1))(torch.tensor([3]))
-    small = path.with_name("small.pt2")
-    intarsia.save(build(2, 1, 1), small)
-    intarsia.load(small)(torch.tensor([3]))
+def loader(name: str, folder: Path) -> Callable[[], Callable[[], object]]:
+    """Loads the file of one library, and gives a call that reads one row of the first weight."""
+    row = torch.tensor([3])
+    if name == "intarsia":
+        return lambda: partial(intarsia.load(folder / "intarsia.pt2"), row)
+    if name == "torch":
+        return lambda: partial(torch.export.load(folder / "intarsia.pt2").module(), row)
+    return lambda: partial(embed, safetensors.torch.load_file(folder / "a.safetensors"), row)
+
+
+def embed(tensors: dict[str, torch.Tensor], row: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.embedding(row, tensors["weights.0"]) + tensors["engine"][:1]
+
+
+def measure_load(name: str, folder: Path) -> None:
+    """Seconds until what was loaded can be called, seconds of the first call, and memory in MB that both add."""
+    small = folder / "small"
+    small.mkdir(exist_ok=True)
+    write_files(small, (2, 1, 1))
+    loader(name, small)()()  # so that libraries are loaded
     base, start = _resident_mb(), time.perf_counter()
-    program = intarsia.load(path)
-    loaded = time.perf_counter() - start
-    program(torch.tensor([3]))
-    print(loaded, _resident_mb() - base, path.stat().st_size / 2**20)
+    call = loader(name, folder)()
+    loaded = time.perf_counter()
+    call()
+    print(loaded - start, time.perf_counter() - loaded, _resident_mb() - base)
+
+
+def write_files(folder: Path, sizes: tuple[int, int, int]) -> None:
+    program = build(*sizes)
+    for name, file in {"intarsia": "intarsia.pt2", "safetensors": "a.safetensors"}.items():
+        writer(name, program)(folder / file)
 
 
 def run_load(rounds: int) -> None:
-    with tempfile.TemporaryDirectory(dir=".") as folder:
-        for sizes in ((64, 4, 32), (64, 32, 256)):
-            path = Path(folder, "a.pt2")
-            intarsia.save(build(*sizes), path)
-            rows = [_in_process("load-one", str(path), (0, 0, 0)) for _ in range(rounds)]
-            seconds, added, size = (statistics.median(row[column] for row in rows) for column in range(3))
-            print(f"{size:.0f} MB: a Program after {seconds:.3f} s; with a call of one row, {added:.0f} MB more memory")
+    for sizes in ((64, 4, 32), (64, 32, 256)):
+        with tempfile.TemporaryDirectory(dir=".") as name:
+            write_files(Path(name), sizes)
+            print(f"{sizes[0] * sizes[1] + sizes[2]} MB, medians of {rounds} rounds:")
+            found: dict[str, list[list[float]]] = {name: [] for name in WRITERS}
+            for _ in range(rounds):
+                for reader in WRITERS:
+                    found[reader].append(_in_process("load-one", reader, (0, 0, 0), name))
+        for reader, rows in found.items():
+            loaded, called, added = (statistics.median(row[column] for row in rows) for column in range(3))
+            print(f"{reader:12} loaded after {loaded:.3f} s, first call {called:.3f} s, adds {added:.0f} MB")
 
 
-def _in_process(what: str, name: str, sizes: tuple[int, int, int]) -> list[float]:
-    command = [sys.executable, __file__, what, "--name", name, "--weights", str(sizes[0])]
+def _in_process(what: str, name: str, sizes: tuple[int, int, int], folder: str = ".") -> list[float]:
+    command = [sys.executable, __file__, what, "--name", name, "--folder", folder, "--weights", str(sizes[0])]
     command += ["--weight-mb", str(sizes[1]), "--engine-mb", str(sizes[2])]
     result = subprocess.run(command, capture_output=True, check=True, text=True)  # noqa: S603 - starts itself
     return [float(number) for number in result.stdout.split()]
@@ -129,7 +154,8 @@ def _resident_mb() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["save", "load", "measure", "load-one"], help="the last two: one round")
-    parser.add_argument("--name", help="of one round: a writer, or a file")
+    parser.add_argument("--name", help="of one round: the library")
+    parser.add_argument("--folder", help="of one round of loading: where the files are")
     parser.add_argument("--weights", type=int, default=64)
     parser.add_argument("--weight-mb", type=int, default=32)
     parser.add_argument("--engine-mb", type=int, default=256)
@@ -141,7 +167,7 @@ def main() -> None:
     elif options.what == "load":
         run_load(options.rounds)
     elif options.what == "load-one":
-        measure_load(Path(options.name))
+        measure_load(options.name, Path(options.folder))
     else:
         with tempfile.TemporaryDirectory(dir=".") as folder:
             measure_save(options.name, Path(folder, "a.pt2"), sizes)

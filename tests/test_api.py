@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.builders.damage import flip_bit
 from torch.export import Dim
 
 import intarsia
@@ -282,3 +283,29 @@ def test_a_program_of_an_export_is_saved_with_its_ledger(tmp_path: Path) -> None
     exported = intarsia.export(compile_model())
     intarsia.save(intarsia.Program(exported), tmp_path / "model.pt2")
     assert intarsia.ledger(intarsia.load(tmp_path / "model.pt2")) == intarsia.ledger(exported)
+
+
+def test_a_damaged_weight_is_found_by_the_first_call_and_by_saving(tmp_path: Path) -> None:
+    path = tmp_path / "a.pt2"
+    intarsia.save(torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),)), path)
+    flip_bit(path, "data/weights/weight_0")
+    program = intarsia.load(path)
+    session = program.session()
+    for use in (program, session, program, lambda x: intarsia.save(program, tmp_path / "b.pt2")):
+        with pytest.raises(FormatError, match=r"a damaged member 'data/weights/weight_0'"):
+            use(torch.ones(1, 2))
+    assert not (tmp_path / "b.pt2").exists()
+    with pytest.raises(FormatError, match=r"a damaged member 'data/weights/weight_0'"):
+        intarsia.load(path, verify=True)
+
+
+def test_a_method_needs_its_own_tensors_only(tmp_path: Path) -> None:
+    path = tmp_path / "a.pt2"
+    args = (torch.ones(1, 2),)
+    models = {"one": torch.nn.Linear(2, 2), "two": torch.nn.Sequential(torch.nn.Linear(2, 2))}
+    intarsia.save({name: torch.export.export(model, args) for name, model in models.items()}, path)
+    flip_bit(path, "data/weights/weight_2")
+    methods = intarsia.load(path)
+    assert torch.equal(methods.one(*args), models["one"](*args))
+    with pytest.raises(FormatError, match="weight_2"):
+        methods.two(*args)

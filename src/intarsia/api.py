@@ -176,6 +176,7 @@ def _resolve(savable: Savable) -> tuple[torch.export.ExportedProgram, dict[str, 
     program = savable
     placed = manifest = None
     if isinstance(program, Program):
+        program.check()
         manifest = program.manifest
         program = program.exported_program
     elif isinstance(program, torch.fx.GraphModule):
@@ -186,17 +187,23 @@ def _resolve(savable: Savable) -> tuple[torch.export.ExportedProgram, dict[str, 
     return program, {"coverage": places, "ledger": account and account.to_json()}
 
 
-def load(path: str | os.PathLike[str]) -> Program | Methods:
+def load(path: str | os.PathLike[str], *, verify: bool = False) -> Program | Methods:
     """Load a program from a `.pt2` file, whoever wrote it.
 
     torch evaluates some of what it finds in a graph, so a file can be made to run code: load only what you trust.
+
+    Args:
+        path: Of the file.
+        verify: Whether to compare every byte with its hash now. Otherwise a tensor is compared when it is first needed:
+            at the first call of a method that reads it.
 
     Returns:
         A program that takes the model's own arguments and gives the model's own structure; of a file that was saved
         with names of methods, its methods: `loaded.prefill(...)`.
 
     Raises:
-        FormatError: The path is none, or the file is missing, cut short, foreign or damaged.
+        FormatError: The path is none, or the file is missing, cut short, foreign or damaged; or `verify` is True and
+            another tool wrote it, without hashes.
         UnsupportedVersion: A newer intarsia wrote it.
         EngineError: The bytes of an engine were changed.
 
@@ -208,7 +215,7 @@ def load(path: str | os.PathLike[str]) -> Program | Methods:
         >>> program(torch.tensor([-1.0, 2.0]))
         tensor([0., 2.])
     """
-    programs = {name: Program(*method) for name, method in load_methods(path).items()}
+    programs = {name: Program(*method) for name, method in load_methods(path, verify=verify).items()}
     return programs[METHOD] if list(programs) == [METHOD] else Methods(programs)
 
 

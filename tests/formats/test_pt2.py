@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.builders.damage import flip_bit
 from torch.export import Dim, ExportedProgram, export
 
 from intarsia.core.backend import BuiltEngine
@@ -24,7 +25,7 @@ from intarsia.core.ledger import Entry, Ledger
 from intarsia.errors import EngineError, FormatError, StateError, UnsupportedVersion
 from intarsia.formats.contents import read_contents
 from intarsia.formats.description import describe
-from intarsia.formats.layout import MANIFEST_NAME
+from intarsia.formats.layout import MANIFEST_HASH_MEMBER, MANIFEST_MEMBER, MANIFEST_NAME
 from intarsia.formats.loading import load_methods, load_pt2
 from intarsia.formats.manifest import WriteEntry
 from intarsia.formats.saving import save_methods, save_pt2
@@ -101,11 +102,20 @@ def replace_member(path: Path, member: str, change: Callable[[bytes], bytes]) ->
     with zipfile.ZipFile(path) as archive:
         data = change(archive.read(f"archive/{member}"))
     rewrite(path, lambda name, old: data if name.endswith(member) else old)
-    rewrite(path, lambda name, old: update(old, data) if name.endswith(MANIFEST_NAME) else old)
+    replace_manifest(path, lambda old: update(old, data))
+
+
+def replace_manifest(path: Path, change: Callable[[bytes], bytes]) -> None:
+    """Change the manifest, and its hash."""
+    with zipfile.ZipFile(path) as archive:
+        text = change(archive.read(f"archive/{MANIFEST_MEMBER}"))
+    sha256 = hashlib.sha256(text).hexdigest().encode()
+    new = {f"archive/{MANIFEST_MEMBER}": text, f"archive/{MANIFEST_HASH_MEMBER}": sha256}
+    rewrite(path, new.get)
 
 
 def test_what_was_saved_is_loaded(plain: ExportedProgram, saved: Path) -> None:
-    program, _ = load_pt2(saved)
+    program, *_ = load_pt2(saved)
     x = torch.randn(2, 3)
     assert torch.equal(program.module()(x), plain.module()(x))
     assert program.state_dict.keys() == plain.state_dict.keys()
@@ -113,7 +123,7 @@ def test_what_was_saved_is_loaded(plain: ExportedProgram, saved: Path) -> None:
 
 def test_ranges_and_persistence_survive(hybrid: ExportedProgram, tmp_path: Path) -> None:
     save_pt2(hybrid, tmp_path / "a.pt2", facts={})
-    program, _ = load_pt2(tmp_path / "a.pt2")
+    program, *_ = load_pt2(tmp_path / "a.pt2")
     assert str(program.range_constraints) == str(hybrid.range_constraints)
     assert program.graph_signature == hybrid.graph_signature
 
@@ -153,7 +163,7 @@ def test_the_manifest_tells_engines_writes_and_facts(hybrid: ExportedProgram, tm
     ledger = Ledger((Entry("node", "relu", "kept", "relu"), Entry("node", "neg", "removed", None, "unused")))
     facts = {"ledger": ledger.to_json(), "coverage": {"placements": []}}
     save_pt2(hybrid, tmp_path / "a.pt2", facts=facts)
-    _, manifest = load_pt2(tmp_path / "a.pt2")
+    _, manifest, _ = load_pt2(tmp_path / "a.pt2")
     assert manifest is not None
     contents = read_contents(tmp_path / "a.pt2")
     assert contents is not None
@@ -176,7 +186,7 @@ def test_the_manifest_tells_declared_writes(hybrid: ExportedProgram) -> None:
 
 def test_a_file_of_torch_itself_has_no_manifest(plain: ExportedProgram, tmp_path: Path) -> None:
     torch.export.save(plain, tmp_path / "a.pt2")
-    program, manifest = load_pt2(tmp_path / "a.pt2")
+    program, manifest, _ = load_pt2(tmp_path / "a.pt2")
     assert manifest is None
     assert torch.equal(program.module()(torch.ones(2, 3)), plain.module()(torch.ones(2, 3)))
 
@@ -219,7 +229,7 @@ def memory(program: ExportedProgram, name: str) -> int:
 
 def test_ties_and_views_survive_and_nothing_else_is_tied(tied: ExportedProgram, tmp_path: Path) -> None:
     save_pt2(tied, tmp_path / "a.pt2", facts={})
-    loaded, _ = load_pt2(tmp_path / "a.pt2")
+    loaded = load_pt2(tmp_path / "a.pt2").program
     assert loaded.state_dict["weight"] is loaded.state_dict["again"]
     assert memory(loaded, "row") == memory(loaded, "weight")
     assert memory(loaded, "part") == memory(loaded, "table")
@@ -230,7 +240,7 @@ def test_ties_and_views_survive_and_nothing_else_is_tied(tied: ExportedProgram, 
 
 def test_ties_survive_a_second_save(tied: ExportedProgram, tmp_path: Path) -> None:
     save_pt2(tied, tmp_path / "a.pt2", facts={})
-    loaded, _ = load_pt2(tmp_path / "a.pt2")
+    loaded = load_pt2(tmp_path / "a.pt2").program
     save_pt2(loaded, tmp_path / "b.pt2", facts={})
     with zipfile.ZipFile(tmp_path / "a.pt2") as first, zipfile.ZipFile(tmp_path / "b.pt2") as second:
         data = [name for name in first.namelist() if "weight" in name or "constants" in name]
@@ -741,18 +751,64 @@ def test_a_container_whose_class_is_not_known_here_is_named(saved: Path) -> None
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b'{"format_version": "one"}', b"\xff"])
 def test_a_damaged_manifest_is_an_error(saved: Path, text: bytes) -> None:
-    rewrite(saved, lambda name, data: text if name.endswith(MANIFEST_NAME) else data)
+    replace_manifest(saved, lambda _: text)
     with pytest.raises(FormatError, match="found a manifest that cannot be read"):
         load_pt2(saved)
 
 
-def test_a_newer_format_is_refused_before_torch_reads_anything(saved: Path) -> None:
-    def change(name: str, data: bytes) -> bytes | None:
-        if name.endswith(MANIFEST_NAME):
-            return json.dumps({"format_version": 2, "intarsia_version": "9.0", "unknown": []}).encode()
-        return None if "models" in name else data
+def test_a_manifest_that_was_changed_is_an_error(saved: Path) -> None:
+    rewrite(saved, lambda name, data: data.replace(b"2.13", b"2.31") if name.endswith(MANIFEST_NAME) else data)
+    for read in (load_pt2, read_contents):
+        with pytest.raises(
+            FormatError, match=r"a manifest that does not match member 'extra/intarsia_manifest\.sha256'"
+        ):
+            read(saved)
 
-    rewrite(saved, change)
+
+def test_a_manifest_without_its_hash_is_an_error(saved: Path) -> None:
+    rewrite(saved, lambda name, data: None if name.endswith(".sha256") else data)
+    with pytest.raises(FormatError, match="a manifest that does not match"):
+        load_pt2(saved)
+
+
+def test_a_flipped_bit_in_a_weight_is_found_when_the_weight_is_first_needed(saved: Path) -> None:
+    flip_bit(saved, "data/weights/weight_0")
+    check = load_pt2(saved).check
+    assert check is not None
+    for _ in range(2):
+        with pytest.raises(FormatError, match=rf"{saved}: found a damaged member 'data/weights/weight_0'"):
+            check()
+
+
+def test_verify_finds_a_flipped_bit_at_once(saved: Path) -> None:
+    flip_bit(saved, "data/weights/weight_1")
+    with pytest.raises(FormatError, match="a damaged member 'data/weights/weight_1'"):
+        load_methods(saved, verify=True)
+
+
+def test_only_tensors_of_the_method_are_compared(plain: ExportedProgram, tmp_path: Path) -> None:
+    path = tmp_path / "two.pt2"
+    save_methods({"one": plain, "two": export(Plain(), (torch.ones(2, 3),))}, path, facts={"one": {}, "two": {}})
+    flip_bit(path, "data/weights/weight_2")
+    methods = load_methods(path)
+    check_one, check_two = methods["one"].check, methods["two"].check
+    assert check_one is not None
+    assert check_two is not None
+    check_one()
+    with pytest.raises(FormatError, match="weight_2"):
+        check_two()
+
+
+def test_what_another_tool_wrote_cannot_be_verified(plain: ExportedProgram, tmp_path: Path) -> None:
+    torch.export.save(plain, tmp_path / "a.pt2")
+    with pytest.raises(FormatError, match="found a file of another tool, without hashes"):
+        load_methods(tmp_path / "a.pt2", verify=True)
+
+
+def test_a_newer_format_is_refused_before_torch_reads_anything(saved: Path) -> None:
+    rewrite(saved, lambda name, data: None if "models" in name else data)
+    newer = {"format_version": 2, "intarsia_version": "9.0", "unknown": []}
+    replace_manifest(saved, lambda _: json.dumps(newer).encode())
     with pytest.raises(
         UnsupportedVersion, match=r"found format version 2, written by intarsia 9\.0, expected at most 1"
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -10,8 +11,9 @@ from typing import Any, NamedTuple
 
 from intarsia.core.ledger import Ledger
 from intarsia.errors import FormatError, UnsupportedVersion
-from intarsia.formats.archive import check_kind, open_archive
-from intarsia.formats.layout import MANIFEST_MEMBER, checked_path
+from intarsia.formats.archive import Archive, check_kind, damaged, open_archive
+from intarsia.formats.directory import Member
+from intarsia.formats.layout import MANIFEST_HASH_MEMBER, MANIFEST_MEMBER, checked_path
 from intarsia.formats.manifest import FORMAT_VERSION, EngineEntry, Manifest, WriteEntry
 from intarsia.formats.writer import MemberEntry
 
@@ -80,10 +82,24 @@ def read_contents(path: str | os.PathLike[str]) -> Contents | None:
     """
     with open_archive(checked_path(path)) as archive:
         if MANIFEST_MEMBER in archive.members:
-            archive.directory()
-            return Contents.from_text(archive.read(MANIFEST_MEMBER), str(path))
+            return contents_of(archive, archive.directory())
         check_kind(archive)
     return None
+
+
+def contents_of(archive: Archive, directory: Mapping[str, Member]) -> Contents:
+    """What an archive of ours says of itself, compared with its own hash.
+
+    Raises:
+        FormatError: It is damaged.
+        UnsupportedVersion: A newer intarsia wrote it.
+    """
+    text = archive.read(MANIFEST_MEMBER)
+    contents = Contents.from_text(text, str(archive.path))  # first, for a newer format may have its hash elsewhere
+    expected = archive.read(MANIFEST_HASH_MEMBER) if MANIFEST_HASH_MEMBER in directory else b""
+    if hashlib.sha256(text).hexdigest().encode() != expected:
+        raise damaged(archive.path, f"a manifest that does not match member {MANIFEST_HASH_MEMBER!r}")
+    return contents
 
 
 def _to_fields(method: Method) -> dict[str, Any]:

@@ -18,6 +18,9 @@ MANIFEST_NAME = "intarsia_manifest.json"
 """Name of the manifest among the extra files of an archive."""
 
 MANIFEST_MEMBER = f"extra/{MANIFEST_NAME}"
+MANIFEST_HASH_MEMBER = "extra/intarsia_manifest.sha256"
+"""Name of the member with the SHA-256 of the manifest, in hexadecimal: the manifest holds those of all others."""
+
 KINDS: tuple[Kind, ...] = ("weights", "constants")
 
 
@@ -29,6 +32,11 @@ def graph_member(program: str) -> str:
 def table_member(program: str, kind: Kind) -> str:
     """Name of the member that says where a program's tensors are."""
     return f"data/{kind}/{program}_{kind}_config.json"
+
+
+def tensor_member(kind: Kind, member: str) -> str:
+    """Name of a member with bytes of tensors."""
+    return f"data/{kind}/{member}"
 
 
 def checked_path(path: Any) -> Path:

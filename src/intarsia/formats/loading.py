@@ -6,8 +6,9 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,10 +17,20 @@ import torch
 from intarsia._torch import deserialize_graph, load_archive
 from intarsia.errors import EngineError, FormatError, IntarsiaError, first_line
 from intarsia.formats.archive import Archive, check_kind, damaged, open_archive
-from intarsia.formats.contents import Contents
+from intarsia.formats.contents import Contents, contents_of
 from intarsia.formats.directory import Member
 from intarsia.formats.engines import read_engines
-from intarsia.formats.layout import KINDS, MANIFEST_MEMBER, METHOD, checked_path, graph_member, table_member
+from intarsia.formats.integrity import Integrity
+from intarsia.formats.layout import (
+    KINDS,
+    MANIFEST_HASH_MEMBER,
+    MANIFEST_MEMBER,
+    METHOD,
+    checked_path,
+    graph_member,
+    table_member,
+    tensor_member,
+)
 from intarsia.formats.manifest import EngineEntry, Manifest
 from intarsia.formats.mapping import MappedTensors
 from intarsia.formats.payload import Payload, read_payloads
@@ -40,10 +51,13 @@ class LoadedMethod(NamedTuple):
     Attributes:
         program: Its program.
         manifest: What the file tells of it, or None when another tool wrote the file.
+        check: Compares the bytes of its tensors with their hashes, unless that was done before; raises `FormatError`
+            where they differ. None when another tool wrote the file, which has no hashes. Engines have their own.
     """
 
     program: torch.export.ExportedProgram
     manifest: Manifest | None
+    check: Callable[[], None] | None
 
 
 def load_pt2(path: str | os.PathLike[str]) -> LoadedMethod:
@@ -71,13 +85,18 @@ def load_pt2(path: str | os.PathLike[str]) -> LoadedMethod:
     return method
 
 
-def load_methods(path: str | os.PathLike[str]) -> dict[str, LoadedMethod]:
+def load_methods(path: str | os.PathLike[str], *, verify: bool = False) -> dict[str, LoadedMethod]:
     """Read the exported programs of a PT2 archive, by the names of their methods.
 
     Tensors of a file that intarsia wrote are mapped: see `MappedTensors`. What another tool wrote is read by torch.
 
+    Args:
+        path: Of the archive.
+        verify: Whether to compare every byte with its hash now; otherwise tensors are compared by `check` of a method.
+
     Raises:
-        FormatError: The file is missing, cut short, damaged, or something else than a PT2 archive.
+        FormatError: The file is missing, cut short, damaged, or something else than a PT2 archive; or `verify` is True
+            and another tool wrote it.
         UnknownContainer: The class of a container among the arguments or outputs has to be imported first.
         UnsupportedVersion: A newer intarsia wrote it; nothing of it was loaded.
         EngineError: An engine's bytes are not those that were written; names the engine and the file.
@@ -88,16 +107,18 @@ def load_methods(path: str | os.PathLike[str]) -> dict[str, LoadedMethod]:
             methods = _read(archive)
         else:
             check_kind(archive)
-            methods = {METHOD: LoadedMethod(_read_foreign(archive), None)}
+            methods = {METHOD: LoadedMethod(_read_foreign(archive), None, None)}
     for method in methods.values():
         _check_engines(path, method)
+        if verify:
+            _check_tensors(path, method)
     return methods
 
 
 def _read(archive: Archive) -> dict[str, LoadedMethod]:
     """The methods of an archive of ours. Its directory is judged before a member is read."""
     directory = archive.directory()
-    contents = Contents.from_text(archive.read(MANIFEST_MEMBER), str(archive.path))
+    contents = contents_of(archive, directory)
     _compare_members(archive.path, directory, contents)
     _check_byte_order(archive)
     tables = {
@@ -107,6 +128,7 @@ def _read(archive: Archive) -> dict[str, LoadedMethod]:
     }
     payloads = [(kind, payload) for (_, kind), table in tables.items() for payload in table.values()]
     tensors = MappedTensors(archive.path, archive.file, directory, payloads)
+    integrity = Integrity(archive.path, archive.file, directory, contents.members)
     methods = {}
     for name, (program, manifest) in contents.methods.items():
         text = _read_checked(archive, contents, graph_member(program))
@@ -114,7 +136,15 @@ def _read(archive: Archive) -> dict[str, LoadedMethod]:
             state, constants = (
                 {key: tensors.tensor(payload) for key, payload in tables[program, kind].items()} for kind in KINDS
             )
-            methods[name] = LoadedMethod(deserialize_graph(text, state, constants), manifest)
+            exported = deserialize_graph(text, state, constants)
+        engines = {engine.constant for engine in manifest.engines}
+        members = {
+            tensor_member(kind, payload.member)
+            for kind in KINDS
+            for key, payload in tables[program, kind].items()
+            if kind == "weights" or key not in engines
+        }
+        methods[name] = LoadedMethod(exported, manifest, partial(integrity.check, members))
     return methods
 
 
@@ -140,7 +170,8 @@ def _read_checked(archive: Archive, contents: Contents, member: str) -> bytes:
 
 def _compare_members(path: Path, directory: Mapping[str, Member], contents: Contents) -> None:
     """Refuse an archive whose members are not those that were written; what they hold is not read."""
-    found = {name: member.size_bytes for name, member in directory.items() if name != MANIFEST_MEMBER}
+    own = {MANIFEST_MEMBER, MANIFEST_HASH_MEMBER}
+    found = {name: member.size_bytes for name, member in directory.items() if name not in own}
     expected = {name: entry.size_bytes for name, entry in contents.members.items()}
     for name in sorted(found.keys() | expected.keys()):
         if found.get(name) != expected.get(name):
@@ -181,6 +212,17 @@ def _unknown_container(path: Path, name: str) -> UnknownContainer:
         expected="containers that are registered as pytree nodes of torch",
         fix="Import its module before loading, or register it under that name: a load imports nothing by itself.",
     )
+
+
+def _check_tensors(path: Path, method: LoadedMethod) -> None:
+    if method.check is None:
+        raise FormatError(
+            str(path),
+            found="a file of another tool, without hashes",
+            expected="one that intarsia wrote, to be verified",
+            fix="Load it without verify=True, and save it with intarsia.",
+        )
+    method.check()
 
 
 def _check_engines(path: Path, method: LoadedMethod) -> None:

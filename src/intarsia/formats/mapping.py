@@ -11,7 +11,7 @@ import torch
 
 from intarsia.errors import FormatError
 from intarsia.formats.directory import Member
-from intarsia.formats.layout import Kind
+from intarsia.formats.layout import Kind, tensor_member
 from intarsia.formats.payload import Payload
 from intarsia.formats.writer import ALIGNMENT
 
@@ -88,7 +88,7 @@ class MappedTensors:
 
 
 def _find(path: Path, directory: Mapping[str, Member], kind: Kind, payload: Payload) -> Member:
-    name = f"data/{kind}/{payload.member}"
+    name = tensor_member(kind, payload.member)
     member = directory.get(name)
     if member is None or payload.end_bytes > member.size_bytes:
         raise FormatError(

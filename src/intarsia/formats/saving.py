@@ -14,7 +14,15 @@ from intarsia._torch import serialize_graph
 from intarsia.errors import FormatError, first_line
 from intarsia.formats.contents import Contents, Method
 from intarsia.formats.description import describe
-from intarsia.formats.layout import KINDS, MANIFEST_MEMBER, METHOD, checked_path, graph_member, table_member
+from intarsia.formats.layout import (
+    KINDS,
+    MANIFEST_HASH_MEMBER,
+    MANIFEST_MEMBER,
+    METHOD,
+    checked_path,
+    graph_member,
+    table_member,
+)
 from intarsia.formats.payload import write_payloads
 from intarsia.formats.replacement import replacing
 from intarsia.formats.storable import check_storable
@@ -120,3 +128,4 @@ def _write(new: Path, plan: StoragePlan, graphs: Mapping[str, bytes], methods: M
             writer.write(graph_member(name), graph)
             writer.write(f"data/sample_inputs/{name}.pt", b"")  # torch wants a member, also for none
         writer.write(MANIFEST_MEMBER, Contents(methods, dict(writer.members)).to_text().encode())
+        writer.write(MANIFEST_HASH_MEMBER, writer.members[MANIFEST_MEMBER].sha256.encode())

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 
 from intarsia.core.writes import written_placeholders
-from intarsia.formats.layout import Kind
+from intarsia.formats.layout import Kind, tensor_member
 from intarsia.formats.payload import Payload, end_bytes
 
 _PREFIXES: Mapping[Kind, str] = {"weights": "weight_", "constants": "tensor_"}
@@ -58,7 +58,7 @@ class PlannedMember:
     @property
     def name(self) -> str:
         """Its name in the archive."""
-        return f"data/{self.kind}/{self.path}"
+        return tensor_member(self.kind, self.path)
 
     def chunks(self) -> Iterator[memoryview]:
         """The bytes, piece by piece; only a piece that is on another device is copied."""

@@ -72,6 +72,8 @@ class Program:
         exported_program: Not modified. Both dialects run: declared writes are carried out after the graph or in
             place, and a graph that writes in place does so itself.
         manifest: Manifest of the file that the program was read from.
+        check: Called before the first call of the program; raises when the bytes of its tensors are not those that were
+            saved.
 
     Raises:
         ConventionError: The exported program does not tell its calling convention.
@@ -83,9 +85,15 @@ class Program:
         [[1.0, 0.0, 0.0], [0.0, 2.0, 0.5]]
     """
 
-    def __init__(self, exported_program: torch.export.ExportedProgram, manifest: Manifest | None = None) -> None:
+    def __init__(
+        self,
+        exported_program: torch.export.ExportedProgram,
+        manifest: Manifest | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> None:
         self.exported_program = exported_program
         self.manifest = manifest
+        self._check = check
         self._arguments = read_arguments(exported_program)
         self._flatten = self._arguments.flatten
         self._checks = read_checks(exported_program, self._arguments.leaf_names)
@@ -107,7 +115,10 @@ class Program:
             PositionError: State was to be written at a position that it does not have; nothing was written.
             StateError: Another thread's call is running, and the program writes state.
             EngineError: An engine failed, or is damaged.
+            FormatError: At the first call: the file that the program was loaded from is damaged.
         """
+        if self._check is not None:
+            self.check()
         inputs = self._flatten(args, kwargs)
         self._checks.run(inputs)
         if not self._state.written:
@@ -118,6 +129,18 @@ class Program:
             return self._build(self._run(graph, inputs))
         finally:
             self._lock.release()
+
+    def check(self) -> None:
+        """Compare the tensors of the file that the program was loaded from with their hashes, unless that was done.
+
+        The first call does it by itself. Engines are compared when they are made.
+
+        Raises:
+            FormatError: A tensor is damaged; names the file and the member.
+        """
+        if self._check is not None:
+            self._check()
+            self._check = None
 
     @property
     def ledger(self) -> Ledger | None:
