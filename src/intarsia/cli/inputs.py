@@ -59,14 +59,27 @@ def load_program(file: Path, imports: Sequence[str] | None) -> Program:
         FormatError: The file cannot be read, or a class that it names must be imported first.
         TargetError: A module cannot be imported.
     """
+    from intarsia import api
+
+    with loading(file, imports):
+        return api.load_program(file)
+
+
+@contextmanager
+def loading(file: Path, imports: Sequence[str] | None) -> Iterator[None]:
+    """Import what a file needs, and tell that loading it takes a while, and which option helps where it fails.
+
+    Raises:
+        FormatError: The file cannot be read, or a class that it names must be imported first.
+        TargetError: A module cannot be imported.
+    """
     import_modules(imports or ())
 
-    from intarsia import api
     from intarsia.formats.loading import UnknownContainer
 
     with activity(f"loading {file}"):
         try:
-            return api.load_program(file)
+            yield
         except UnknownContainer as error:
             fix = "Add --import MODULE, which names the module of that class: a load imports nothing by itself."
             raise UnknownContainer(error.subject, found=error.found, expected=error.expected, fix=fix) from error
