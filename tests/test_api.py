@@ -256,13 +256,6 @@ def test_methods_of_models_that_differ_are_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_program_is_wanted_and_the_file_holds_methods(tmp_path: Path) -> None:
-    program = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
-    intarsia.save({"a": program, "b": program}, tmp_path / "a.pt2")
-    with pytest.raises(FormatError, match="found the methods a, b, expected a file of one program"):
-        intarsia.verify(tmp_path / "a.pt2")
-
-
 def test_a_loaded_program_is_saved_as_it_was_loaded(tmp_path: Path) -> None:
     intarsia.save(compile_model(), tmp_path / "first.pt2")
     program = intarsia.load(tmp_path / "first.pt2")

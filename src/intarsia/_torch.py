@@ -5,9 +5,10 @@ Each says why no public name does. All were tried on torch 2.13.0 and 2.14.1.
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
@@ -277,8 +278,10 @@ def schema_version() -> str:
 _GRAPH_ADDRESS = re.compile(rb'(\\"graph_id\\": )(\d+)(, \\"pass_name\\")')
 
 
-def serialize_graph(program: torch.export.ExportedProgram) -> bytes:
+def serialize_graph(program: torch.export.ExportedProgram, lengths: Mapping[str, int]) -> bytes:
     """The graph, signature and ranges of a program as JSON: the `models/*.json` of a PT2 archive, without any tensor.
+
+    Placeholders in `lengths` hold one-dimensional tensors, which have these lengths in the archive.
 
     torch's public writer writes whole archives only. The schema is 8.20 in torch 2.13 and 2.14, and stands in the text.
     The history of each node names graphs by their addresses in memory: here they are counted from 0 on, so that the
@@ -287,12 +290,23 @@ def serialize_graph(program: torch.export.ExportedProgram) -> bytes:
     from torch._export.serde.serialize import serialize
 
     artifact = serialize(program, serialize_state_dict=False, serialize_constants=False, serialize_example_inputs=False)
+    text = _count_graphs(artifact.exported_program)
+    if not lengths:
+        return text
+    fields = json.loads(text)
+    values = fields["graph_module"]["graph"]["tensor_values"]
+    for name, length in lengths.items():
+        values[name]["sizes"] = [{"as_int": length}]
+    return json.dumps(fields).encode()
+
+
+def _count_graphs(text: bytes) -> bytes:
     numbers: dict[bytes, int] = {}
 
     def number(found: re.Match[bytes]) -> bytes:
         return b"%b%d%b" % (found[1], numbers.setdefault(found[2], len(numbers)), found[3])
 
-    return _GRAPH_ADDRESS.sub(number, artifact.exported_program)
+    return _GRAPH_ADDRESS.sub(number, text)
 
 
 def deserialize_graph(

@@ -88,7 +88,7 @@ def standin(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInBackend]:
     backend = StandInBackend()
     monkeypatch.setattr(EntryPoint, "load", lambda entry: _loaded(entry, backend))
     monkeypatch.setattr(instance, "_entries", {})
-    monkeypatch.setattr(instance, "_by_digest", WeakValueDictionary())
+    monkeypatch.setattr(instance, "_by_identity", WeakValueDictionary())
     registry.find_backend.cache_clear()
     yield backend
     registry.find_backend.cache_clear()

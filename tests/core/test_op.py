@@ -15,7 +15,7 @@ from torch.export import Dim
 
 from intarsia.core import container, instance
 from intarsia.core.op import run_engine
-from intarsia.errors import ArgumentError, EngineError, EngineRefused
+from intarsia.errors import ArgumentError, EngineBuildFailed, EngineError, EngineRefused
 
 RUN = torch.ops.intarsia.run_engine.default
 DOUBLE = "(f32[b, 3]) -> (f32[b, 3])"
@@ -172,12 +172,12 @@ def test_an_engine_is_let_go_with_its_tensor(standin: Any, make_engine: Any) -> 
     engine = make_engine("double", DOUBLE)
     RUN([torch.randn(4, 3)], engine, DOUBLE)
     key = (engine.data_ptr(), engine.nbytes)
-    digest = container.EngineContainer.unpack(engine.numpy().data).digest
+    identity = container.EngineContainer.unpack(engine.numpy().data).identity
     assert key in instance._entries
     del engine
     gc.collect()
     assert key not in instance._entries
-    assert digest not in instance._by_digest
+    assert identity not in instance._by_identity
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -212,6 +212,47 @@ def test_a_refused_payload_is_rebuilt_and_says_so_once(
     (record,) = [record for record in caplog.records if record.name == "intarsia"]
     assert record.levelno == logging.INFO
     assert "engine 'standin_0': rebuilding it for this machine" in record.getMessage()
+
+
+def without_payload(engine: torch.Tensor) -> torch.Tensor:
+    packed = container.EngineContainer.unpack(engine.numpy().data).repack(payload=False, outside=())
+    return torch.frombuffer(bytearray(b"".join(packed.chunks)), dtype=torch.uint8)
+
+
+def test_an_engine_without_payload_is_built_once_and_says_so(
+    standin: Any, make_engine: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = without_payload(make_engine("halve", DOUBLE, source="double"))
+    x = torch.randn(4, 3)
+    with caplog.at_level(logging.INFO, logger="intarsia"):
+        for tensor in (engine, engine, engine.clone()):
+            assert torch.equal(RUN([x], tensor, DOUBLE)[0], 2 * x)
+    assert standin.loaded == ["source of double"]
+    assert [r.getMessage() for r in caplog.records] == [
+        "engine 'standin_0': building it from its portable form, because it has no compiled one"
+    ]
+
+
+def test_engines_that_differ_in_names_alone_are_one_instance(standin: Any, make_engine: Any) -> None:
+    first = make_engine("double", DOUBLE, source="double")
+    second = make_engine("other:double", DOUBLE.replace("b", "s7"), source="double", name="standin_8")
+    x = torch.randn(4, 3)
+    for engine, signature in ((first, DOUBLE), (second, DOUBLE.replace("b", "s7")), (first, DOUBLE.replace("b", "n"))):
+        assert torch.equal(RUN([x], engine, signature)[0], 2 * x)
+    assert standin.loaded == ["double"]
+
+
+def test_a_source_that_is_refused_names_the_engine(
+    standin: Any, make_engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(source: memoryview, options: Any) -> Any:
+        raise EngineBuildFailed("IR", found="nonsense", expected="IR", fix="Compile it again.")
+
+    monkeypatch.setattr(standin, "rebuild", refuse)
+    engine = without_payload(make_engine("double", DOUBLE, source="double"))
+    message = "engine 'standin_0': found that standin cannot build it from its portable form: IR: nonsense"
+    with pytest.raises(EngineBuildFailed, match=message):
+        RUN([torch.randn(4, 3)], engine, DOUBLE)
 
 
 def test_a_refused_payload_without_source_is_an_error(standin: Any, make_engine: Any) -> None:

@@ -19,7 +19,7 @@ def contents() -> Contents:
     program = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
     ledger = Ledger((Entry("node", "relu", "kept", "relu"),)).to_json()
     facts = {"prefill": {"ledger": ledger}, "decode": {"coverage": {"placements": []}}}
-    methods = {name: Method(name, describe(program, known)) for name, known in facts.items()}
+    methods = {name: Method(name, describe(program, (), known)) for name, known in facts.items()}
     return Contents(methods, {"models/decode.json": MemberEntry(3, "ab")})
 
 

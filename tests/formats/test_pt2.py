@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +179,7 @@ def test_the_manifest_tells_engines_writes_and_facts(hybrid: ExportedProgram, tm
 
 
 def test_the_manifest_tells_declared_writes(hybrid: ExportedProgram) -> None:
-    manifest = describe(hybrid.run_decompositions({}), {})
+    manifest = describe(hybrid.run_decompositions({}), (), {})
     assert manifest.writes == (WriteEntry("buffer", "calls", declared=True),)
     assert manifest.ledger is None
 
@@ -572,7 +572,7 @@ def test_a_failed_save_leaves_the_old_file_whole(
 def test_a_program_that_torch_cannot_store_is_an_error(
     plain: ExportedProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(program: ExportedProgram) -> bytes:
+    def refuse(program: ExportedProgram, lengths: Mapping[str, int]) -> bytes:
         raise NotImplementedError("No name\nfor a container")
 
     monkeypatch.setattr("intarsia.formats.saving.serialize_graph", refuse)

@@ -81,8 +81,9 @@ def loading(file: Path, imports: Sequence[str] | None) -> Iterator[None]:
         try:
             yield
         except UnknownContainer as error:
-            fix = "Add --import MODULE, which names the module of that class: a load imports nothing by itself."
-            raise UnknownContainer(error.subject, found=error.found, expected=error.expected, fix=fix) from error
+            module = error.container.rpartition(".")[0] or "MODULE"
+            fix = f"Add --import {module}, or another module that registers it: a load imports nothing by itself."
+            raise UnknownContainer(error.subject, error.container, fix=fix) from error
 
 
 def read_call(program: Program, path: Path) -> Call:

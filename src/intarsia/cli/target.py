@@ -78,10 +78,10 @@ def load_target(text: str) -> Target:
     made = _call_factory(subject, text)
     import torch  # after the target was found: importing it takes long, and a mistyped target is told at once
 
-    fix = "Return the model, its example arguments, keyword arguments or None, and dynamic shapes or None."
-    if not isinstance(made, tuple) or len(made) != len(Target._fields):
+    fix = "Return the model and its example arguments, then keyword arguments and dynamic shapes where it has any."
+    if not isinstance(made, tuple) or not 2 <= len(made) <= len(Target._fields):
         raise _fault(subject, f"{_kind_of(made)} returned", _RETURNS, fix)
-    model, args, kwargs, dynamic_shapes = made
+    model, args, kwargs, dynamic_shapes = (*made, None, None)[: len(Target._fields)]
     if not isinstance(model, torch.nn.Module | torch.export.ExportedProgram):
         raise _fault(subject, f"a model of type {type(model).__name__}", "an nn.Module or ExportedProgram", fix)
     if not isinstance(args, tuple):
@@ -107,6 +107,11 @@ def load_hybrid(text: str) -> HybridTarget:
     fix = "Return the hybrid; where its graph has no metadata, with example args, kwargs and dynamic_shapes."
     if isinstance(made, torch.fx.GraphModule):
         return HybridTarget(made, None, None, None)
+    first = made[0] if isinstance(made, tuple) and made else made
+    if isinstance(first, torch.nn.Module | torch.export.ExportedProgram) and not isinstance(
+        first, torch.fx.GraphModule
+    ):
+        fix = "That is a model: `intarsia compile` makes a hybrid of it, exports it and saves it."
     if not isinstance(made, tuple) or len(made) != len(HybridTarget._fields):
         raise _fault(subject, f"{_kind_of(made)} returned", _RETURNS_HYBRID, fix)
     hybrid, args, kwargs, dynamic_shapes = made
@@ -176,6 +181,9 @@ def _import_module(subject: str, place: str) -> ModuleType:
 def _import_file(subject: str, path: Path) -> ModuleType:
     if not path.is_file():
         raise _fault(subject, f"no file {str(path)!r}", "a Python file", "Check the path.")
+    if path.stem in sys.stdlib_module_names:
+        found = f"a file of the name of Python's own module {path.stem!r}"
+        raise _fault(subject, found, "a name of its own, for others import that module", "Rename the file.")
     sys.path.insert(0, str(path.parent.resolve()))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:

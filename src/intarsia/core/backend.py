@@ -20,6 +20,8 @@ class BuiltEngine:
         backend_version: Version of the library that built the payload.
         target: What the payload was compiled for, as text that a person can read ("CPU x86-64 avx2").
         options: Options that `rebuild` needs again; JSON values only.
+        constants: Where weights lie in `source`: position of the first byte, and number of bytes. A file stores those
+            once that several engines, or an engine and torch, have.
 
     Example:
         >>> BuiltEngine(b"compiled", source=None, backend_version="1.0", target="CPU", options={}).payload
@@ -31,6 +33,7 @@ class BuiltEngine:
     backend_version: str
     target: str
     options: Mapping[str, Any]
+    constants: Sequence[tuple[int, int]] = ()
 
 
 @runtime_checkable

@@ -4,33 +4,43 @@
 
 Integers are little-endian. Each section starts at a multiple of 64 bytes; the gaps are zero, and nothing follows the
 last section. The header's `sections` lists name, offset (from the first multiple of 64 after the header), size and
-SHA-256 of each.
+SHA-256 of each:
+
+- `payload`, unless it was left out: the compiled engine;
+- `source`, if the backend gave one: the portable form, without the large constants in it;
+- `constant`, once for each constant that stands here. Its `constants` lists where in the portable form which one
+  belongs; what no section has is stored beside the container, see `intarsia.core.constants`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 from intarsia.core.backend import BuiltEngine
+from intarsia.core.constants import find_constants
+from intarsia.core.sections import (
+    PREAMBLE,
+    Constant,
+    Content,
+    PackedEngine,
+    Section,
+    aligned,
+    damaged,
+    lay_out,
+    read_header,
+)
+from intarsia.core.signature import EngineSignature
 from intarsia.errors import EngineError
 
-FORMAT_VERSION = 1
-_MAGIC = b"INTARSIA"
-_PREAMBLE = struct.Struct("<8sII32s")
-_ALIGNMENT = 64
+MIN_CONSTANT_BYTES = 4096
+"""Constants of fewer bytes stay where they are in the portable form."""
 
-
-@dataclass(frozen=True)
-class _Section:
-    name: str
-    offset: int
-    size: int
-    sha256: str
+_FIELDS = ("name", "backend", "backend_version", "target", "signature", "options")
 
 
 @dataclass(frozen=True)
@@ -44,9 +54,10 @@ class EngineContainer:
         target: What the payload was compiled for.
         signature: Text of the engine's signature.
         options: Options with which to load or rebuild the engine.
+        constants: Large constants of the portable form, in their order there.
         digest: SHA-256 of the header. It covers the hashes of all sections, so it stands for the whole content.
         data: All bytes of the container; not copied.
-        sections: Where the payload, and the source if there is one, lie in `data`.
+        sections: Where the payload, the source and constants lie in `data`.
         header_end: Where the header ends in `data`.
     """
 
@@ -56,37 +67,92 @@ class EngineContainer:
     target: str
     signature: str
     options: Mapping[str, Any]
+    constants: tuple[Constant, ...]
     digest: bytes
     data: memoryview
-    sections: tuple[_Section, ...]
+    sections: tuple[Section, ...]
     header_end: int
-
-    @property
-    def payload(self) -> memoryview:
-        """The compiled engine."""
-        return self._content("payload")
-
-    @property
-    def source(self) -> memoryview | None:
-        """The portable form of the engine, when it was stored."""
-        return self._content("source") if any(section.name == "source" for section in self.sections) else None
 
     @classmethod
     def unpack(cls, data: memoryview) -> EngineContainer:
         """Read the header of a container.
 
         Raises:
-            EngineError: The bytes are not an engine container, are of a newer format version, or their header is
+            EngineError: The bytes are not an engine container, are of another format version, or their header is
                 damaged or cut short.
         """
-        header_size, digest = _read_preamble(data)
-        end = _PREAMBLE.size + header_size
-        header = bytes(data[_PREAMBLE.size : end])
-        if len(header) != header_size or hashlib.sha256(header).digest() != digest:
-            raise _damaged("engine container", "a header that does not match its SHA-256")
-        fields = json.loads(header)
-        sections = tuple(_Section(**section) for section in fields.pop("sections"))
-        return cls(**fields, digest=digest, data=data, sections=sections, header_end=end)
+        header, digest = read_header(data)
+        try:
+            fields = json.loads(header)
+            sections = tuple(Section(**section) for section in fields.pop("sections"))
+            constants = tuple(Constant(**constant) for constant in fields.pop("constants"))
+            known = {name: fields.pop(name) for name in _FIELDS}
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise damaged("engine container", f"a header that cannot be read ({type(error).__name__})") from error
+        end = PREAMBLE.size + len(header)
+        container = cls(**known, constants=constants, digest=digest, data=data, sections=sections, header_end=end)
+        if not container._fits():
+            raise damaged(container.subject, "a header whose sections and constants cannot lie as it says")
+        return container
+
+    @property
+    def payload(self) -> memoryview | None:
+        """The compiled engine, unless it was left out."""
+        return self._content("payload")
+
+    @property
+    def source(self) -> memoryview | None:
+        """The portable form of the engine, when there is one; put together in new memory if it has large constants.
+
+        Raises:
+            EngineError: A constant that stands beside the container is not there, or damaged.
+        """
+        rest = self._content("source")
+        return rest if rest is None or not self.constants else memoryview(b"".join(self._pieces(rest)))
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the container."""
+        return len(self.data)
+
+    @property
+    def payload_bytes(self) -> int:
+        """Size of the compiled engine, 0 when it was left out."""
+        return sum(section.size for section in self.sections if section.name == "payload")
+
+    @property
+    def source_bytes(self) -> int:
+        """Size of the portable form with all of its constants, 0 when there is none."""
+        rest = sum(section.size for section in self.sections if section.name == "source")
+        return rest + sum(constant.size for constant in self.constants)
+
+    @property
+    def has_source(self) -> bool:
+        """Whether there is a portable form."""
+        return any(section.name == "source" for section in self.sections)
+
+    @property
+    def outside(self) -> tuple[Constant, ...]:
+        """Constants that stand beside the container, each once."""
+        inside = {section.sha256 for section in self.sections if section.name == "constant"}
+        found = {constant.sha256: constant for constant in self.constants if constant.sha256 not in inside}
+        return tuple(found.values())
+
+    @cached_property
+    def identity(self) -> bytes:
+        """Equal for engines that differ at most in name, in names of sizes, and in the bytes that they compiled to.
+
+        Libraries compile one source to other bytes each time. An engine without source is what its payload is.
+        """
+        kind = "source" if self.has_source else "payload"
+        fields = {
+            "backend": [self.backend, self.backend_version, self.target],
+            "signature": EngineSignature.parse(self.signature).canonical,
+            "options": self.options,
+            kind: [section.sha256 for section in self.sections if section.name == kind],
+            "constants": [asdict(constant) for constant in self.constants],
+        }
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).digest()
 
     def verify(self) -> None:
         """Compare every section with its SHA-256, and see that nothing lies outside the sections.
@@ -96,27 +162,101 @@ class EngineContainer:
         """
         position = self.header_end
         for section in self.sections:
-            start = _aligned(self.header_end) + section.offset
+            start = aligned(self.header_end) + section.offset
             end = start + section.size
             if any(self.data[position:start]):
-                raise _damaged(self.subject, f"bytes other than zero before its {section.name}")
+                raise damaged(self.subject, f"bytes other than zero before its {section.name}")
             if end > len(self.data):
-                raise _damaged(self.subject, f"{len(self.data)} bytes, where its {section.name} ends at byte {end}")
+                raise damaged(self.subject, f"{len(self.data)} bytes, where its {section.name} ends at byte {end}")
             if hashlib.sha256(self.data[start:end]).hexdigest() != section.sha256:
-                raise _damaged(self.subject, f"a {section.name} that does not match its SHA-256")
+                raise damaged(self.subject, f"a {section.name} that does not match its SHA-256")
             position = end
         if position != len(self.data):
-            raise _damaged(self.subject, f"{len(self.data) - position} bytes after its last section")
+            raise damaged(self.subject, f"{len(self.data) - position} bytes after its last section")
 
     @property
     def subject(self) -> str:
         """How messages name the engine."""
         return f"engine {self.name!r}"
 
-    def _content(self, name: str) -> memoryview:
-        section = next(section for section in self.sections if section.name == name)
-        start = _aligned(self.header_end) + section.offset
+    def constant(self, sha256: str) -> memoryview:
+        """The bytes of a large constant, here or beside the container; those beside it are not compared.
+
+        Raises:
+            EngineError: It is not there.
+        """
+        content = self._content("constant", sha256)
+        if content is not None:
+            return content
+        stored = find_constants(self.digest)
+        if stored is None:
+            raise EngineError(
+                self.subject,
+                found="a portable form whose constants are not in the container",
+                expected="the file that holds them",
+                consequence="The engine can neither be built here nor be saved.",
+                fix="Load the file with intarsia.load, and keep what it returns while copies of it are used.",
+            )
+        return stored.read(sha256)
+
+    def repack(self, *, payload: bool, outside: Collection[str]) -> PackedEngine:
+        """The same engine in another container.
+
+        Args:
+            payload: Whether it holds the payload.
+            outside: SHA-256 of the constants that it only refers to.
+
+        Raises:
+            EngineError: A constant that it shall hold is not there.
+        """
+        names = {"source", "payload"} if payload else {"source"}
+        contents = [
+            Content(section.name, section.sha256, self._bytes(section))
+            for section in self.sections
+            if section.name in names
+        ]
+        inside = dict.fromkeys(constant.sha256 for constant in self.constants if constant.sha256 not in outside)
+        contents += [Content("constant", sha256, self.constant(sha256)) for sha256 in inside]
+        return lay_out({name: getattr(self, name) for name in _FIELDS}, self.constants, contents)
+
+    def _content(self, name: str, sha256: str | None = None) -> memoryview | None:
+        for section in self.sections:
+            if section.name == name and sha256 in (None, section.sha256):
+                return self._bytes(section)
+        return None
+
+    def _bytes(self, section: Section) -> memoryview:
+        start = aligned(self.header_end) + section.offset
         return self.data[start : start + section.size]
+
+    def _fits(self) -> bool:
+        """Whether sections and constants can lie as the header says."""
+        parts: list[Section | Constant] = [*self.sections, *self.constants]
+        if any(type(number) is not int or number < 0 for part in parts for number in (part.offset, part.size)):
+            return False
+        sizes = {section.sha256: section.size for section in self.sections if section.name == "constant"}
+        position = 0
+        for constant in self.constants:
+            if constant.offset < position or sizes.get(constant.sha256, constant.size) != constant.size:
+                return False
+            position = constant.offset + constant.size
+        return position <= self.source_bytes
+
+    def _pieces(self, rest: memoryview) -> Iterator[memoryview]:
+        """The portable form, piece by piece."""
+        position = taken = 0
+        inside = {section.sha256 for section in self.sections if section.name == "constant"}
+        for constant in self.constants:
+            between = constant.offset - position
+            yield rest[taken : taken + between]
+            content = self.constant(constant.sha256)
+            if constant.sha256 not in inside and hashlib.sha256(content).hexdigest() != constant.sha256:
+                stored = find_constants(self.digest)
+                place = f" (in {stored.place(constant.sha256)})" if stored else ""
+                raise damaged(self.subject, f"a constant that does not match its SHA-256{place}")
+            yield content
+            position, taken = constant.offset + constant.size, taken + between
+        yield rest[taken:]
 
 
 def pack_engine(built: BuiltEngine, *, name: str, backend: str, signature: str) -> bytes:
@@ -128,10 +268,7 @@ def pack_engine(built: BuiltEngine, *, name: str, backend: str, signature: str) 
         >>> bytes(EngineContainer.unpack(memoryview(data)).payload)
         b'blob'
     """
-    contents = {"payload": built.payload}
-    if built.source is not None:
-        contents["source"] = built.source
-    header = {
+    fields = {
         "name": name,
         "backend": backend,
         "backend_version": built.backend_version,
@@ -139,45 +276,29 @@ def pack_engine(built: BuiltEngine, *, name: str, backend: str, signature: str) 
         "signature": signature,
         "options": dict(built.options),
     }
-    return _assemble(header, contents)
+    contents = [Content("payload", _sha256(built.payload), memoryview(built.payload))]
+    constants: list[Constant] = []
+    if built.source is not None:
+        rest, constants, parts = _split(built.source, built.constants)
+        contents += [Content("source", _sha256(rest), memoryview(rest)), *parts]
+    return b"".join(lay_out(fields, constants, contents).chunks)
 
 
-def _assemble(fields: dict[str, Any], contents: Mapping[str, bytes]) -> bytes:
-    sections, body = [], bytearray()
-    for name, content in contents.items():
-        body += bytes(_aligned(len(body)) - len(body))
-        sha256 = hashlib.sha256(content).hexdigest()
-        sections.append({"name": name, "offset": len(body), "size": len(content), "sha256": sha256})
-        body += content
-    header = json.dumps({**fields, "sections": sections}, sort_keys=True).encode()
-    preamble = _PREAMBLE.pack(_MAGIC, FORMAT_VERSION, len(header), hashlib.sha256(header).digest())
-    end = len(preamble) + len(header)
-    return b"".join((preamble, header, bytes(_aligned(end) - end), body))
+def _split(source: bytes, places: Iterable[tuple[int, int]]) -> tuple[bytes, list[Constant], list[Content]]:
+    """A portable form without its large constants, where these belong in it, and each of them once."""
+    view, rest, position = memoryview(source), [], 0
+    constants: list[Constant] = []
+    parts: dict[str, Content] = {}
+    for offset, size in sorted(set(places)):
+        if size < MIN_CONSTANT_BYTES or offset < position or offset + size > len(view):
+            continue
+        content = view[offset : offset + size]
+        constants.append(Constant(offset, size, _sha256(content)))
+        parts.setdefault(constants[-1].sha256, Content("constant", constants[-1].sha256, content))
+        rest.append(view[position:offset])
+        position = offset + size
+    return b"".join((*rest, view[position:])), constants, [*parts.values()]
 
 
-def _aligned(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
-
-
-def _read_preamble(data: memoryview) -> tuple[int, bytes]:
-    if len(data) < _PREAMBLE.size or bytes(data[:8]) != _MAGIC:
-        raise _damaged("engine container", "no magic bytes 'INTARSIA' at its start")
-    _, version, header_size, digest = _PREAMBLE.unpack(data[: _PREAMBLE.size])
-    if version != FORMAT_VERSION:
-        raise EngineError(
-            "engine container",
-            found=f"format version {version}",
-            expected=f"version {FORMAT_VERSION}",
-            fix="Read it with the version of intarsia that wrote it, or a later one.",
-        )
-    return header_size, digest
-
-
-def _damaged(subject: str, found: str) -> EngineError:
-    return EngineError(
-        subject,
-        found=found,
-        expected="the bytes that were written",
-        consequence="A damaged engine computes wrong numbers.",
-        fix="Compile or copy the program again.",
-    )
+def _sha256(data: bytes | memoryview) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -148,7 +148,8 @@ def coverage(hybrid: torch.fx.GraphModule) -> Coverage:
             "hybrid",
             found=f"an object of type {type(hybrid).__name__!r} without coverage",
             expected="what intarsia.compile returned",
-            fix="Pass the hybrid itself; the coverage that a file holds is printed by intarsia inspect FILE.",
+            fix="Pass the hybrid itself, of several methods one of them; the coverage that a file holds is printed by "
+            "intarsia inspect FILE.",
         )
     return found
 

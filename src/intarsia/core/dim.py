@@ -91,6 +91,25 @@ def symbol_names(dim: Dim) -> Iterator[str]:
         yield from symbol_names(dim.right)
 
 
+def rename(dim: Dim, names: dict[str, str]) -> Dim:
+    """The dim with its named sizes called n0, n1, ... by the order in which they are first met.
+
+    Args:
+        dim: What to rename in.
+        names: New names by the old ones; those that are met first here are added.
+
+    Example:
+        >>> render(rename(Operation("*", Symbol("s7"), Symbol("s2")), {"s2": "n0"}))
+        'n1*n0'
+    """
+    if isinstance(dim, Symbol):
+        return Symbol(names.setdefault(dim.name, f"n{len(names)}"))
+    if isinstance(dim, Operation):
+        left = rename(dim.left, names)
+        return Operation(dim.operator, left, rename(dim.right, names))
+    return dim
+
+
 @dataclass(frozen=True)
 class Solution:
     """How to work out a named size: the size at one axis of one input is `factor * named size + rest`."""

@@ -9,11 +9,11 @@ from weakref import WeakValueDictionary, ref
 
 import torch
 
-from intarsia.core.backend import Engine
+from intarsia.core.backend import Backend, Engine
 from intarsia.core.container import EngineContainer
 from intarsia.core.registry import find_backend
 from intarsia.core.signature import EngineSignature
-from intarsia.errors import EngineError, EngineRefused
+from intarsia.errors import EngineBuildFailed, EngineError, EngineRefused
 
 _logger = logging.getLogger("intarsia")
 
@@ -37,7 +37,7 @@ class _Entry:
 # Keyed by (address, size). An entry is only valid while the storage that it was made from lives: another tensor may
 # come to lie at the same address.
 _entries: dict[tuple[int, int], _Entry] = {}
-_by_digest: WeakValueDictionary[bytes, EngineInstance] = WeakValueDictionary()
+_by_identity: WeakValueDictionary[bytes, EngineInstance] = WeakValueDictionary()
 _lock = threading.RLock()
 
 
@@ -45,8 +45,8 @@ def find_instance(engine: torch.Tensor, signature: str) -> EngineInstance:
     """The engine of a container held in a tensor.
 
     The bytes are compared with their SHA-256 when the tensor is seen first, and never hashed again: whoever writes
-    into the tensor afterwards is not noticed. Tensors of equal content share one instance, which lives as long as
-    any of them does.
+    into the tensor afterwards is not noticed. Tensors of equal engines share one instance, which lives as long as any
+    of them does: `EngineContainer.identity` says which are equal.
 
     Args:
         engine: uint8[n] on the CPU, contiguous.
@@ -62,7 +62,7 @@ def find_instance(engine: torch.Tensor, signature: str) -> EngineInstance:
         instance = entry.instance
     else:
         instance = _remember(engine)
-    if instance.signature_text != signature:
+    if instance.signature_text != signature and instance.signature.canonical != _canonical(signature):
         raise EngineError(
             instance.subject,
             found=f"the signature {instance.signature_text}",
@@ -76,8 +76,8 @@ def _remember(engine: torch.Tensor) -> EngineInstance:
     with _lock:
         container = EngineContainer.unpack(_bytes_of(engine))
         container.verify()
-        instance = _by_digest.get(container.digest) or EngineInstance(container)
-        _by_digest[container.digest] = instance
+        instance = _by_identity.get(container.identity) or EngineInstance(container)
+        _by_identity[container.identity] = instance
         key = (engine.data_ptr(), engine.nbytes)
         storage = ref(engine.untyped_storage(), lambda dead: _forget(key, dead))
         _entries[key] = _Entry(storage, instance)
@@ -101,14 +101,41 @@ def _bytes_of(engine: torch.Tensor) -> memoryview:
     return engine.detach().numpy().data
 
 
+def _canonical(signature: str) -> str:
+    return EngineSignature.parse(signature).canonical
+
+
 def _make_engine(container: EngineContainer) -> Engine:
-    """The engine of the payload, or, where this machine refuses it, of the portable source."""
+    """The engine of the payload, or, where there is none or this machine refuses it, of the portable source."""
     backend = find_backend(container.backend)
+    payload = container.payload
+    if payload is None:
+        _logger.info("%s: building it from its portable form, because it has no compiled one", container.subject)
+        return _build_again(container, backend)
     try:
-        return backend.load(container.payload, container.options)
+        return backend.load(payload, container.options)
     except EngineRefused as refusal:
-        source = container.source
-        if source is None:
+        if not container.has_source:
             raise
         _logger.info("%s: rebuilding it for this machine, because %s", container.subject, refusal)
+        return _build_again(container, backend)
+
+
+def _build_again(container: EngineContainer, backend: Backend) -> Engine:
+    source = container.source
+    if source is None:
+        raise EngineError(
+            container.subject,
+            found="neither a compiled nor a portable form",
+            expected="one of them",
+            fix="Compile and save the program again.",
+        )
+    try:
         return backend.rebuild(source, container.options)
+    except EngineBuildFailed as error:
+        raise EngineBuildFailed(
+            container.subject,
+            found=f"that {backend.name} cannot build it from its portable form: {error.subject}: {error.found}",
+            expected="an engine",
+            fix=error.fix,
+        ) from error

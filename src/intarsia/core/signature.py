@@ -10,7 +10,7 @@ from itertools import count
 import sympy
 import torch
 
-from intarsia.core.dim import Dim, Size, Solution, evaluate, from_expression, render, solve, symbol_names
+from intarsia.core.dim import Dim, Size, Solution, evaluate, from_expression, rename, render, solve, symbol_names
 from intarsia.core.grammar import TypeText, read_signature
 from intarsia.errors import ArgumentError, EngineBuildFailed, EngineError
 
@@ -41,7 +41,7 @@ class TensorType:
     """Dtype and dims of one input or output.
 
     Example:
-        >>> from intarsia.core.dim import Symbol
+        >>> from intarsia.core.dim import Symbol, rename
         >>> str(TensorType(torch.float32, (Symbol("b"), 8)))
         'f32[b, 8]'
     """
@@ -102,6 +102,21 @@ class EngineSignature:
                 write, or depends on a symbol that no input size tells.
         """
         return _from_values(inputs, outputs)
+
+    @cached_property
+    def canonical(self) -> str:
+        """The text with named sizes called n0, n1, ...: equal for signatures that differ in these names alone.
+
+        Example:
+            >>> EngineSignature.parse("(f32[s31, 8]) -> (f32[2*s31])").canonical
+            '(f32[n0, 8]) -> (f32[2*n0])'
+        """
+        names: dict[str, str] = {}
+        inputs, outputs = (
+            tuple(TensorType(tensor.dtype, tuple(rename(dim, names) for dim in tensor.dims)) for tensor in tensors)
+            for tensors in (self.inputs, self.outputs)
+        )
+        return str(EngineSignature(inputs, outputs, self.into))
 
     def output_shapes(self, shapes: Sequence[Sequence[Size]]) -> list[tuple[Size, ...]]:
         """Shapes of the outputs for given input shapes (integers or symbolic integers, none of which is compared)."""

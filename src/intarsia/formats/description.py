@@ -13,8 +13,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from intarsia._torch import schema_version
 from intarsia.core.ledger import Ledger
 from intarsia.core.writes import written_placeholders
-from intarsia.formats.engines import read_engines
-from intarsia.formats.manifest import FORMAT_VERSION, Manifest, WriteEntry
+from intarsia.formats.manifest import FORMAT_VERSION, EngineEntry, Manifest, WriteEntry
 
 _WRITE_KINDS: Mapping[OutputKind, Literal["buffer", "parameter", "input"]] = {
     OutputKind.BUFFER_MUTATION: "buffer",
@@ -23,15 +22,15 @@ _WRITE_KINDS: Mapping[OutputKind, Literal["buffer", "parameter", "input"]] = {
 }
 
 
-def describe(program: torch.export.ExportedProgram, facts: Mapping[str, Any]) -> Manifest:
+def describe(
+    program: torch.export.ExportedProgram, engines: tuple[EngineEntry, ...], facts: Mapping[str, Any]
+) -> Manifest:
     """The manifest of a program.
 
     Args:
         program: Not modified.
+        engines: Its engines, in graph order.
         facts: JSON values: the `ledger`'s entries and the `coverage`, each where there is one.
-
-    Raises:
-        EngineError: An engine of the program is damaged.
     """
     entries = facts.get("ledger")
     return Manifest(
@@ -40,7 +39,7 @@ def describe(program: torch.export.ExportedProgram, facts: Mapping[str, Any]) ->
         torch.__version__,
         schema_version(),
         sys.byteorder,
-        read_engines(program),
+        engines,
         _read_writes(program),
         None if entries is None else Ledger.from_json(entries),
         facts.get("coverage"),

@@ -9,16 +9,45 @@ import torch
 from intarsia.core.container import EngineContainer
 from intarsia.core.engine_calls import engine_calls
 from intarsia.errors import EngineError
-from intarsia.formats.manifest import EngineEntry
 
 
-def read_engines(program: torch.export.ExportedProgram) -> tuple[EngineEntry, ...]:
-    """The engines of a program and of its operators' bodies, in graph order. Each is compared with its hashes.
+class EngineReader:
+    """Finds the engines of programs. Each is compared with its hashes once, however many programs hold its tensor."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], EngineContainer] = {}
+
+    def read(self, program: torch.export.ExportedProgram) -> dict[str, EngineContainer]:
+        """The engines of a program and of its operators' bodies, in graph order, by the constants that hold them.
+
+        Raises:
+            EngineError: An engine is damaged, or its bytes are not in the program; names the engine.
+        """
+        return {constant: self._read(program, constant) for constant in _engine_constants(program)}
+
+    def _read(self, program: torch.export.ExportedProgram, constant: str) -> EngineContainer:
+        data = engine_tensor(program, constant)
+        key = (data.data_ptr(), data.nbytes)
+        if key not in self._known:
+            try:
+                container = EngineContainer.unpack(data.detach().contiguous().numpy().data)
+                container.verify()
+            except EngineError as error:
+                raise _damaged(error, constant) from error
+            self._known[key] = container
+        return self._known[key]
+
+
+def engine_tensor(program: torch.export.ExportedProgram, constant: str) -> torch.Tensor:
+    """The tensor that holds an engine's container.
 
     Raises:
-        EngineError: An engine is damaged, or its bytes are not in the program; names the engine.
+        EngineError: There is none.
     """
-    return tuple(_read_engine(program, constant) for constant in dict.fromkeys(_engine_constants(program)))
+    data = program.constants.get(constant, program.state_dict.get(constant))
+    if not isinstance(data, torch.Tensor) or data.dtype is not torch.uint8 or data.device.type != "cpu":
+        raise _misplaced(constant, f"{type(data).__name__} for its bytes")
+    return data
 
 
 def _engine_constants(program: torch.export.ExportedProgram) -> Iterator[str]:
@@ -28,29 +57,6 @@ def _engine_constants(program: torch.export.ExportedProgram) -> Iterator[str]:
         if constant is None:
             raise _misplaced(node, f"an engine that is computed ({engine})")
         yield constant
-
-
-def _read_engine(program: torch.export.ExportedProgram, constant: str) -> EngineEntry:
-    data = program.constants.get(constant, program.state_dict.get(constant))
-    if not isinstance(data, torch.Tensor) or data.dtype is not torch.uint8 or data.device.type != "cpu":
-        raise _misplaced(constant, f"{type(data).__name__} for its bytes")
-    try:
-        container = EngineContainer.unpack(data.detach().contiguous().numpy().data)
-        container.verify()
-    except EngineError as error:
-        raise _damaged(error, constant) from error
-    return EngineEntry(
-        constant,
-        container.name,
-        container.backend,
-        container.backend_version,
-        container.target,
-        container.signature,
-        data.nbytes,
-        len(container.payload),
-        len(container.source or b""),
-        container.digest.hex(),
-    )
 
 
 def _misplaced(name: str, found: str) -> EngineError:

@@ -39,6 +39,11 @@ def tensor_member(kind: Kind, member: str) -> str:
     return f"data/{kind}/{member}"
 
 
+def constant_member(number: int) -> str:
+    """Name of a member with a constant of engines."""
+    return f"data/engine_constants/constant_{number}"
+
+
 def checked_path(path: Any) -> Path:
     """The path that a caller gave.
 

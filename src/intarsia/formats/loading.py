@@ -15,11 +15,14 @@ from typing import NamedTuple
 import torch
 
 from intarsia._torch import deserialize_graph, load_archive
+from intarsia.core.constants import attach_constants
+from intarsia.core.container import EngineContainer
 from intarsia.errors import EngineError, FormatError, IntarsiaError, first_line
 from intarsia.formats.archive import Archive, check_kind, damaged, open_archive
 from intarsia.formats.contents import Contents, contents_of
 from intarsia.formats.directory import Member
-from intarsia.formats.engines import read_engines
+from intarsia.formats.engines import EngineReader, engine_tensor
+from intarsia.formats.file_constants import FileConstants
 from intarsia.formats.integrity import Integrity
 from intarsia.formats.layout import (
     KINDS,
@@ -42,7 +45,21 @@ _UNKNOWN_CONTAINER = re.compile(
 
 
 class UnknownContainer(FormatError):
-    """A class among the arguments or outputs of a program in a file is not known in this process."""
+    """A class among the arguments or outputs of a program in a file is not known in this process.
+
+    Attributes:
+        container: The name under which the class was registered: that of its module and its own, if nobody chose
+            another.
+    """
+
+    def __init__(self, subject: str, container: str, *, fix: str) -> None:
+        self.container = container
+        super().__init__(
+            subject,
+            found=f"arguments or outputs in a {container}, which this process does not know",
+            expected="containers that are registered as pytree nodes of torch",
+            fix=fix,
+        )
 
 
 class LoadedMethod(NamedTuple):
@@ -104,18 +121,17 @@ def load_methods(path: str | os.PathLike[str], *, verify: bool = False) -> dict[
     path = checked_path(path)
     with open_archive(path) as archive:
         if MANIFEST_MEMBER in archive.members:
-            methods = _read(archive)
+            methods = _read(archive, verify=verify)
         else:
             check_kind(archive)
             methods = {METHOD: LoadedMethod(_read_foreign(archive), None, None)}
-    for method in methods.values():
-        _check_engines(path, method)
-        if verify:
-            _check_tensors(path, method)
+            _check_engines(path, methods, None)
+            if verify:
+                raise _without_hashes(path)
     return methods
 
 
-def _read(archive: Archive) -> dict[str, LoadedMethod]:
+def _read(archive: Archive, *, verify: bool) -> dict[str, LoadedMethod]:
     """The methods of an archive of ours. Its directory is judged before a member is read."""
     directory = archive.directory()
     contents = contents_of(archive, directory)
@@ -145,6 +161,9 @@ def _read(archive: Archive) -> dict[str, LoadedMethod]:
             if kind == "weights" or key not in engines
         }
         methods[name] = LoadedMethod(exported, manifest, partial(integrity.check, members))
+    _check_engines(archive.path, methods, FileConstants(archive.path, archive.file, directory, contents.members))
+    if verify:
+        integrity.check(contents.members)
     return methods
 
 
@@ -206,30 +225,31 @@ def _telling(path: Path) -> Iterator[None]:
 
 
 def _unknown_container(path: Path, name: str) -> UnknownContainer:
-    return UnknownContainer(
+    fix = "Import its module before loading, or register it under that name: a load imports nothing by itself."
+    return UnknownContainer(str(path), name, fix=fix)
+
+
+def _without_hashes(path: Path) -> FormatError:
+    return FormatError(
         str(path),
-        found=f"arguments or outputs in a {name}, which this process does not know",
-        expected="containers that are registered as pytree nodes of torch",
-        fix="Import its module before loading, or register it under that name: a load imports nothing by itself.",
+        found="a file of another tool, without hashes",
+        expected="one that intarsia wrote, to be verified",
+        fix="Load it without verify=True, and save it with intarsia.",
     )
 
 
-def _check_tensors(path: Path, method: LoadedMethod) -> None:
-    if method.check is None:
-        raise FormatError(
-            str(path),
-            found="a file of another tool, without hashes",
-            expected="one that intarsia wrote, to be verified",
-            fix="Load it without verify=True, and save it with intarsia.",
-        )
-    method.check()
-
-
-def _check_engines(path: Path, method: LoadedMethod) -> None:
+def _check_engines(path: Path, methods: Mapping[str, LoadedMethod], constants: FileConstants | None) -> None:
+    """Compare the engines with their hashes and the manifest, and let them find what is beside their containers."""
+    reader = EngineReader()
     try:
-        engines = read_engines(method.program)
-        if method.manifest is not None:
-            _compare_engines(method.manifest.engines, engines)
+        for program, manifest, _ in methods.values():
+            containers = reader.read(program)
+            if manifest is not None:
+                _compare_engines(manifest.engines, containers)
+            for name, container in containers.items():
+                if constants is not None and container.outside:
+                    constants.check(container)
+                    attach_constants(engine_tensor(program, name), container.digest, constants)
     except EngineError as error:
         raise EngineError(
             f"{error.subject} in {path}",
@@ -240,9 +260,10 @@ def _check_engines(path: Path, method: LoadedMethod) -> None:
         ) from error
 
 
-def _compare_engines(expected: Sequence[EngineEntry], found: Sequence[EngineEntry]) -> None:
+def _compare_engines(expected: Sequence[EngineEntry], found: Mapping[str, EngineContainer]) -> None:
+    entries = [EngineEntry.of(constant, container, container) for constant, container in found.items()]
     for entry in expected:
-        if entry not in found:
+        if entry not in entries:
             raise EngineError(
                 f"engine {entry.name!r} (constant {entry.constant!r})",
                 found="another engine, or none, in its place",

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from intarsia.core.ledger import Ledger
+
+if TYPE_CHECKING:
+    from intarsia.core.container import EngineContainer
+    from intarsia.core.sections import PackedEngine
 
 FORMAT_VERSION = 1
 
@@ -38,6 +42,28 @@ class EngineEntry:
     payload_bytes: int
     source_bytes: int
     sha256: str
+
+    @classmethod
+    def of(cls, constant: str, engine: EngineContainer, stored: EngineContainer | PackedEngine) -> EngineEntry:
+        """The entry of an engine.
+
+        Args:
+            constant: Name of the constant that holds its container.
+            engine: The engine.
+            stored: The container that the constant holds, of the same engine.
+        """
+        return cls(
+            constant,
+            engine.name,
+            engine.backend,
+            engine.backend_version,
+            engine.target,
+            engine.signature,
+            stored.size_bytes,
+            stored.payload_bytes,
+            engine.source_bytes,
+            stored.digest.hex(),
+        )
 
 
 @dataclass(frozen=True)

@@ -6,28 +6,31 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from intarsia._torch import serialize_graph
-from intarsia.errors import FormatError, first_line
+from intarsia.errors import EngineError, FormatError, first_line
 from intarsia.formats.contents import Contents, Method
 from intarsia.formats.description import describe
+from intarsia.formats.engine_members import ConstantMember, EngineMember, EnginePlan, plan_engines
+from intarsia.formats.engines import EngineReader, engine_tensor
 from intarsia.formats.layout import (
     KINDS,
     MANIFEST_HASH_MEMBER,
     MANIFEST_MEMBER,
     METHOD,
+    Kind,
     checked_path,
     graph_member,
     table_member,
 )
-from intarsia.formats.payload import write_payloads
+from intarsia.formats.payload import Payload, write_payloads
 from intarsia.formats.replacement import replacing
 from intarsia.formats.storable import check_storable
-from intarsia.formats.storages import StoragePlan, plan_storages
-from intarsia.formats.writer import Writer
+from intarsia.formats.storages import PlannedMember, plan_storages, tensors_of
+from intarsia.formats.writer import MemberEntry, Streamed, Writer
 
 # What torch wants to find besides the programs.
 _MARKS = {"archive_format": b"pt2", "archive_version": b"0", ".data/version": b"6\n"}
@@ -55,6 +58,7 @@ def save_methods(
     path: str | os.PathLike[str],
     *,
     facts: Mapping[str, Mapping[str, Any]],
+    payloads: bool = True,
 ) -> None:
     """Write exported programs to one `.pt2` file.
 
@@ -68,12 +72,13 @@ def save_methods(
         path: Ends in `.pt2`.
         facts: For each method, JSON values for the manifest: `ledger` (a list of entries) and `coverage`, each where
             there is one.
+        payloads: Whether to store what the engines compiled to, and not only their portable forms.
 
     Raises:
         FormatError: The path cannot be written or has another ending, or there is no program, or one is no exported
             program or cannot be stored.
         StateError: A state entry is no plain tensor.
-        EngineError: An engine of a program is damaged.
+        EngineError: An engine of a program is damaged, or has no portable form, and `payloads` is false.
     """
     path = checked_path(path)
     if path.suffix != ".pt2":
@@ -82,11 +87,51 @@ def save_methods(
     for program in programs.values():
         check_storable(program, str(path))
     names = {method: method if len(programs) > 1 else "model" for method in programs}
-    methods = {name: Method(names[name], describe(program, facts[name])) for name, program in programs.items()}
-    plan = plan_storages({names[method]: program for method, program in programs.items()})
-    graphs = {names[method]: _serialize(program, path) for method, program in programs.items()}
+    plan = _plan({names[method]: program for method, program in programs.items()}, payloads=payloads)
+    methods = {
+        method: Method(names[method], describe(program, plan.engines.entries(names[method]), facts[method]))
+        for method, program in programs.items()
+    }
+    graphs = {
+        names[method]: _serialize(program, path, _lengths(program, plan.engines.placed[names[method]]))
+        for method, program in programs.items()
+    }
     with replacing(path) as new:
         _write(new, plan, graphs, methods)
+
+
+class _Plan(NamedTuple):
+    """What to write.
+
+    Attributes:
+        tensors: Members with torch's tensors, and what each tensor is in them.
+        engines: Members with engines, and with constants that engines share.
+        tables: What each tensor and each engine is in the members: by program, folder and name.
+    """
+
+    tensors: list[PlannedMember]
+    engines: EnginePlan
+    tables: dict[str, dict[Kind, dict[str, Payload]]]
+
+
+def _plan(programs: Mapping[str, torch.export.ExportedProgram], *, payloads: bool) -> _Plan:
+    reader = EngineReader()
+    engines = {name: reader.read(program) for name, program in programs.items()}
+    storages = plan_storages(programs, engines)
+    planned = plan_engines(programs, engines, storages.members, payloads=payloads)
+    tables = {}
+    for name, program in programs.items():
+        members = planned.placed[name]
+        tables[name] = {
+            kind: {
+                key: members[key].payload(tensor, storages.memories)
+                if key in members
+                else storages.payloads[name][kind][key]
+                for key, tensor in tensors.items()
+            }
+            for kind, tensors in tensors_of(program)
+        }
+    return _Plan(storages.members, planned, tables)
 
 
 def _check_names(programs: Mapping[str, Any], path: Path) -> None:
@@ -101,9 +146,9 @@ def _check_names(programs: Mapping[str, Any], path: Path) -> None:
     )
 
 
-def _serialize(program: torch.export.ExportedProgram, path: Path) -> bytes:
+def _serialize(program: torch.export.ExportedProgram, path: Path, lengths: Mapping[str, int]) -> bytes:
     try:
-        return serialize_graph(program)
+        return serialize_graph(program, lengths)
     except Exception as error:
         raise FormatError(
             str(path),
@@ -116,16 +161,40 @@ def _serialize(program: torch.export.ExportedProgram, path: Path) -> bytes:
         ) from error
 
 
-def _write(new: Path, plan: StoragePlan, graphs: Mapping[str, bytes], methods: Mapping[str, Method]) -> None:
+def _lengths(program: torch.export.ExportedProgram, members: Mapping[str, EngineMember]) -> dict[str, int]:
+    """Placeholders of engines whose containers have other sizes in the file -> these."""
+    return {
+        spec.arg.name: members[spec.target].size_bytes
+        for spec in program.graph_signature.input_specs
+        if spec.target in members and members[spec.target].size_bytes != engine_tensor(program, spec.target).numel()
+    }
+
+
+def _write(new: Path, plan: _Plan, graphs: Mapping[str, bytes], methods: Mapping[str, Method]) -> None:
     with Writer(new) as writer:
         for name, data in {**_MARKS, "byteorder": sys.byteorder.encode()}.items():
             writer.write(name, data)
-        for member in plan.members:
-            writer.stream(member.name, member.data.numel(), member.chunks())
+        members: list[Streamed] = [*plan.tensors, *plan.engines.engines, *plan.engines.constants]
+        for member in members:
+            writer.stream(member.name, member.size_bytes, member.chunks())
+        for constant in plan.engines.constants:
+            _compare(constant, writer.members[constant.name])
         for name, graph in graphs.items():
             for kind in KINDS:
-                writer.write(table_member(name, kind), write_payloads(plan.payloads[name][kind]))
+                writer.write(table_member(name, kind), write_payloads(plan.tables[name][kind]))
             writer.write(graph_member(name), graph)
             writer.write(f"data/sample_inputs/{name}.pt", b"")  # torch wants a member, also for none
         writer.write(MANIFEST_MEMBER, Contents(methods, dict(writer.members)).to_text().encode())
         writer.write(MANIFEST_HASH_MEMBER, writer.members[MANIFEST_MEMBER].sha256.encode())
+
+
+def _compare(constant: ConstantMember, written: MemberEntry) -> None:
+    """Refuse a constant that is not what its engines say: they find it by its hash."""
+    if written.sha256 != constant.sha256:
+        raise EngineError(
+            constant.engine,
+            found="a constant that does not match its SHA-256",
+            expected="the bytes that were written",
+            consequence="The engine could not be built from its portable form.",
+            fix="Compile or copy the program again.",
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from intarsia.core.writes import written_placeholders
 from intarsia.formats.layout import Kind, tensor_member
 from intarsia.formats.payload import Payload, end_bytes
 
-_PREFIXES: Mapping[Kind, str] = {"weights": "weight_", "constants": "tensor_"}
+PREFIXES: Mapping[Kind, str] = {"weights": "weight_", "constants": "tensor_"}
 _CHUNK_BYTES = 8 << 20
 _SAMPLE_BYTES = 64
 
@@ -60,6 +60,11 @@ class PlannedMember:
         """Its name in the archive."""
         return tensor_member(self.kind, self.path)
 
+    @property
+    def size_bytes(self) -> int:
+        """Number of its bytes."""
+        return self.data.numel()
+
     def chunks(self) -> Iterator[memoryview]:
         """The bytes, piece by piece; only a piece that is on another device is copied."""
         for start in range(0, self.data.numel(), _CHUNK_BYTES):
@@ -85,13 +90,17 @@ class StoragePlan(NamedTuple):
     Attributes:
         members: Members, in the order in which they are to be written.
         payloads: What each tensor is in them: by program, folder and name.
+        memories: How many memories the tensors have; their numbers are below.
     """
 
     members: list[PlannedMember]
     payloads: dict[str, dict[Kind, dict[str, Payload]]]
+    memories: int
 
 
-def plan_storages(programs: Mapping[str, torch.export.ExportedProgram]) -> StoragePlan:
+def plan_storages(
+    programs: Mapping[str, torch.export.ExportedProgram], apart: Mapping[str, Collection[str]] | None = None
+) -> StoragePlan:
     """Plan the members for the tensors of some programs.
 
     Tensors that share memory share a member, which holds the bytes from the first to the last that they use. Members
@@ -101,34 +110,43 @@ def plan_storages(programs: Mapping[str, torch.export.ExportedProgram]) -> Stora
 
     Args:
         programs: By name. Not modified; all of their state is plain tensors.
+        apart: By program, names of tensors that are planned elsewhere.
     """
     members = _Members()
     placed: dict[tuple[str, Kind, str], Payload] = {}
-    entries = [entry for name, program in programs.items() for entry in _entries(name, program)]
-    for memory, group in enumerate(_sharing(entries)):
+    apart = apart or {}
+    entries = [
+        entry
+        for name, program in programs.items()
+        for entry in _entries(name, program)
+        if entry.name not in apart.get(name, ())
+    ]
+    groups = list(_sharing(entries))
+    for memory, group in enumerate(groups):
         itemsize = max(entry.tensor.itemsize for entry in group)
         start = min(_extent(entry.tensor)[0] for entry in group) // itemsize * itemsize
         for part in _parts(group):
             member = members.place(part, start)
             for entry in part:
                 placed[entry.program, entry.kind, entry.name] = _payload(entry, member.path, memory, start)
-    payloads: dict[str, dict[Kind, dict[str, Payload]]] = {
+    payloads = {
         name: {
-            "weights": {key: placed[name, "weights", key] for key in program.state_dict},
-            "constants": {key: placed[name, "constants", key] for key in program.constants},
+            kind: {key: placed[name, kind, key] for key in tensors if (name, kind, key) in placed}
+            for kind, tensors in tensors_of(program)
         }
         for name, program in programs.items()
     }
-    return StoragePlan(members.planned, payloads)
+    return StoragePlan(members.planned, payloads, len(groups))
+
+
+def tensors_of(program: torch.export.ExportedProgram) -> tuple[tuple[Kind, Mapping[str, torch.Tensor]], ...]:
+    """The tensors of a program by name, for each folder."""
+    return ("weights", program.state_dict), ("constants", program.constants)
 
 
 def _entries(name: str, program: torch.export.ExportedProgram) -> Iterator[Entry]:
     written = _written(program)
-    mappings: tuple[tuple[Kind, Mapping[str, torch.Tensor]], ...] = (
-        ("weights", program.state_dict),
-        ("constants", program.constants),
-    )
-    for kind, tensors in mappings:
+    for kind, tensors in tensors_of(program):
         for key, value in tensors.items():
             alone = isinstance(value, torch.nn.Parameter) or value.requires_grad or key in written
             yield Entry(name, kind, key, value, alone)
@@ -189,9 +207,8 @@ class _Members:
         for entry in part:
             programs[entry.program] = programs.get(entry.program, False) or entry.alone
         data = _bytes_of(tensor, start, max(_extent(entry.tensor)[1] for entry in part))
-        ends = bytes(data[:_SAMPLE_BYTES].tolist()), bytes(data[-_SAMPLE_BYTES:].tolist())
-        alike = self._alike[kind, tensor.dtype, tensor.device, data.numel(), ends]
-        member = PlannedMember(kind, f"{_PREFIXES[kind]}{self._counts[kind]}", data, programs)
+        alike = self._alike[kind, tensor.dtype, tensor.device, data.numel(), ends_of(data)]
+        member = PlannedMember(kind, f"{PREFIXES[kind]}{self._counts[kind]}", data, programs)
         for other in alike:
             if other.takes(programs) and other.digest() == member.digest():
                 other.programs.update(
@@ -202,6 +219,11 @@ class _Members:
         self.planned.append(member)
         self._counts[kind] += 1
         return member
+
+
+def ends_of(data: torch.Tensor | memoryview) -> tuple[bytes, bytes]:
+    """The first and the last of some bytes: where they differ, nothing has to be hashed."""
+    return bytes(data[:_SAMPLE_BYTES].tolist()), bytes(data[-_SAMPLE_BYTES:].tolist())
 
 
 def _bytes_of(tensor: torch.Tensor, start: int, end: int) -> torch.Tensor:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 # A member that is mapped begins at a multiple of this many bytes, as in the files of torch.
 ALIGNMENT = 64
@@ -32,6 +32,24 @@ class MemberEntry(NamedTuple):
 
     size_bytes: int
     sha256: str
+
+
+class Streamed(Protocol):
+    """A member that is written chunk by chunk; see `Writer.stream`."""
+
+    @property
+    def name(self) -> str:
+        """Its name below the root folder."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Number of its bytes."""
+        ...
+
+    def chunks(self) -> Iterable[memoryview]:
+        """Its bytes."""
+        ...
 
 
 class Writer:

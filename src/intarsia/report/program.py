@@ -225,8 +225,8 @@ def _engine(constant: str, data: torch.Tensor) -> EngineFacts:
         backend_version=container.backend_version,
         target=container.target,
         signature=container.signature,
-        payload_bytes=len(container.payload),
-        source_bytes=len(container.source or b""),
+        payload_bytes=container.payload_bytes,
+        source_bytes=container.source_bytes,
     )
 
 

@@ -34,12 +34,14 @@ class Call:
         kwargs: Keyword arguments.
         place: The sizes of the call, for people; empty when nothing is dynamic or the caller gave the inputs.
         drawn: Whether the inputs were drawn.
+        method: Name of the method to call; empty for a program that is one.
     """
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     place: str = ""
     drawn: bool = False
+    method: str = ""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
+from torch.fx.node import map_arg
 from torch.fx.passes.shape_prop import TensorMetadata
 
 from intarsia._torch import run_decompositions
@@ -18,7 +19,7 @@ from intarsia.engines.openvino.attention import clear_rows_without_keys
 from intarsia.engines.openvino.engine import compile_model
 from intarsia.engines.openvino.library import DEVICE, complete_options, element_types, find_core, import_openvino
 from intarsia.engines.openvino.positions import POSITIONS, find_input_positions
-from intarsia.engines.openvino.source import pack_model
+from intarsia.engines.openvino.source import find_constants, pack_model
 from intarsia.engines.openvino.table import is_listed
 from intarsia.errors import EngineBuildFailed, shorten
 
@@ -37,6 +38,7 @@ def build_engine(program: torch.export.ExportedProgram, options: Mapping[str, An
         backend_version=openvino.get_version(),
         target=f"{DEVICE}: {find_core().get_property(DEVICE, 'FULL_DEVICE_NAME')}",
         options={**options, **({POSITIONS: positions} if positions else {})},
+        constants=find_constants(source),
     )
 
 
@@ -61,7 +63,15 @@ def _convert(program: torch.export.ExportedProgram) -> Any:
     model = _with_all_ports(converted, inputs, outputs)
     _check_ports("input", model.inputs, [node.meta["val"] for node in inputs])
     _check_ports("output", model.outputs, [node.meta["val"] for node in outputs])
+    _name_layers(model)
     return model
+
+
+def _name_layers(model: Any) -> None:
+    """Number the layers that OpenVINO named by a count that goes on through the process."""
+    for i, layer in enumerate(model.get_ordered_ops()):
+        if layer.get_friendly_name() == layer.get_name():
+            layer.set_friendly_name(f"{layer.get_type_name()}_{i}")
 
 
 def _take_repeated_outputs_out(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
@@ -117,7 +127,10 @@ def _flat_module(program: torch.export.ExportedProgram) -> torch.fx.GraphModule:
     for node in program.graph.nodes:
         spec = specs.get(node.name) if node.op == "placeholder" else None
         if spec is None:
-            images[node] = graph.node_copy(node, images.__getitem__)
+            # Named by their operators alone, for equal programs shall have equal sources.
+            args, kwargs = map_arg((node.args, node.kwargs), images.__getitem__)
+            images[node] = graph.create_node(node.op, node.target, args, kwargs)
+            images[node].meta = dict(node.meta)
         elif spec.kind is InputKind.USER_INPUT:
             # The frontend names parameters after the arguments of the generated code, in which some names are taken.
             images[node] = graph.placeholder(f"input_{len(graph.find_nodes(op='placeholder'))}")

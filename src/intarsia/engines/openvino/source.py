@@ -11,6 +11,7 @@ import struct
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from xml.etree import ElementTree as ET
 
 from intarsia.engines.openvino.library import copy_bytes, find_core, import_openvino
 
@@ -25,6 +26,17 @@ def pack_model(model: Any) -> bytes:
         import_openvino().serialize(model, str(xml), str(weights))
         text = xml.read_bytes()
         return b"".join((_SIZE.pack(len(text)), text, weights.read_bytes()))
+
+
+def find_constants(source: bytes) -> list[tuple[int, int]]:
+    """Where weights lie in what `pack_model` wrote: position and number of bytes of each."""
+    (size,) = _SIZE.unpack(source[: _SIZE.size])
+    weights = _SIZE.size + size
+    # The text is what OpenVINO wrote a moment ago.
+    layers = ET.fromstring(source[_SIZE.size : weights]).iter("layer")  # noqa: S314
+    data = (layer.find("data") for layer in layers if layer.get("type") == "Const")
+    places = {(int(one.get("offset", 0)), int(one.get("size", 0))) for one in data if one is not None}
+    return sorted((weights + offset, length) for offset, length in places)
 
 
 def unpack_model(source: memoryview) -> Any:

@@ -1,0 +1,52 @@
+"""Constants beside a container are found by its tensor, its copies, and nobody after them."""
+
+from __future__ import annotations
+
+import copy
+import gc
+
+import torch
+
+from intarsia.core.constants import attach_constants, find_constants
+
+
+class InMemory:
+    """Constants that are all the same."""
+
+    def read(self, sha256: str) -> memoryview:
+        return memoryview(b"weights")
+
+    def place(self, sha256: str) -> str:
+        return "memory"
+
+
+def test_constants_live_as_long_as_the_tensor_that_came_with_them() -> None:
+    engine = torch.zeros(8, dtype=torch.uint8)
+    attach_constants(engine, b"one", InMemory())
+    gc.collect()
+    found = find_constants(b"one")
+    assert found is not None
+    assert bytes(found.read("any")) == b"weights"
+    del found, engine
+    gc.collect()
+    assert find_constants(b"one") is None
+
+
+def test_another_tensor_of_the_same_container_keeps_them() -> None:
+    first = torch.zeros(8, dtype=torch.uint8)
+    second = copy.deepcopy(first)
+    for engine in (first, second):
+        attach_constants(engine, b"two", InMemory())
+    del first, engine
+    second.fill_(1)
+    gc.collect()
+    assert find_constants(b"two") is not None
+    del second
+    gc.collect()
+    assert find_constants(b"two") is None
+
+
+def test_what_is_beside_another_container_is_not_found() -> None:
+    engine = torch.zeros(8, dtype=torch.uint8)
+    attach_constants(engine, b"three", InMemory())
+    assert find_constants(b"four") is None
