@@ -530,10 +530,41 @@ def test_what_is_no_program_is_an_error(tmp_path: Path) -> None:
         save_pt2(model, tmp_path / "a.pt2", facts={})
 
 
-@pytest.mark.parametrize("name", ["a.pt", "a", "a.pt2.bak"])
-def test_another_ending_is_an_error(plain: ExportedProgram, tmp_path: Path, name: str) -> None:
-    with pytest.raises(FormatError, match="found the ending"):
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("a.pt", "the ending '.pt'"), ("a", "no ending"), (".pt2", "no ending"), ("a.pt2.bak", "the ending")],
+)
+def test_another_ending_is_an_error(plain: ExportedProgram, tmp_path: Path, name: str, found: str) -> None:
+    with pytest.raises(FormatError, match=f"found {found}"):
         save_pt2(plain, tmp_path / name, facts={})
+
+
+@pytest.mark.parametrize("result", [(), {"a": [], "b": ()}], ids=["nothing", "empty structures"])
+def test_a_program_without_outputs_is_an_error(tmp_path: Path, result: Any) -> None:
+    class Empty(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return result
+
+    program = export(Empty(), (torch.ones(2),))
+    with pytest.raises(FormatError, match="returns and writes nothing, expected at least one output"):
+        save_pt2(program, tmp_path / "a.pt2", facts={})
+
+
+@pytest.mark.parametrize("url", ["https://example.com/a.pt2", "s3://bucket/a.pt2", "file:///a.pt2"])
+def test_a_url_is_no_path(plain: ExportedProgram, url: str) -> None:
+    for path in (url, Path(url)):
+        for use in (load_pt2, read_contents, lambda path: save_pt2(plain, path, facts={})):
+            with pytest.raises(FormatError, match=r"a\.pt2: found a URL, expected the path of a file"):
+                use(path)
+
+
+def test_a_folder_may_be_named_like_the_beginning_of_a_url(
+    plain: ExportedProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("s3:").mkdir()
+    save_pt2(plain, "s3:/a.pt2", facts={})
+    assert load_pt2("s3:/a.pt2").program is not None
 
 
 def test_a_place_that_cannot_be_written_is_an_error(

@@ -12,6 +12,8 @@ import torch
 from torch.export import Dim, ExportedProgram
 
 from builders.standin import engine_tensor
+from intarsia.core.backend import BuiltEngine
+from intarsia.core.container import MIN_CONSTANT_BYTES, pack_engine
 from intarsia.report.difference import Side, compare_methods
 from intarsia.report.graph_lines import Symbols, graph_lines
 
@@ -159,6 +161,20 @@ def test_engines(engine: Callable[[], torch.Tensor], subject: str) -> None:
     assert {change[:2] for change in found} == {("engine", subject)}
 
 
+def test_large_constants_of_engines() -> None:
+    def engine(fill: bytes) -> torch.Tensor:
+        source = b"{}" + fill * MIN_CONSTANT_BYTES
+        built = BuiltEngine(b"double", source, "1.0", "anything", {}, constants=[(2, MIN_CONSTANT_BYTES)])
+        data = pack_engine(built, name="standin_0", backend="standin", signature=SIGNATURE)
+        return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+    one, other = Model(), Model()
+    one.engine, other.engine = engine(b"a"), engine(b"b")
+    (found,) = changes(export(one), export(other))
+    assert found[:2] == ("engine", "engine, large constants")
+    assert found[2].startswith(f"{MIN_CONSTANT_BYTES} bytes, ")
+
+
 def test_operators_and_wiring() -> None:
     x = (torch.ones(2), torch.ones(2))
     bodies = (lambda a, b: a - b, lambda a, b: b - a, lambda a, b: (a - b).relu(), lambda a, b: a - b * 1.5)
@@ -221,10 +237,17 @@ def test_what_is_written() -> None:
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             getattr(self, self.name).copy_(x)
-            return self.a + self.b
+            return x + 1
 
     one, other = (torch.export.export(Writes(name), (torch.ones(1),)).run_decompositions({}) for name in "ab")
-    assert changes(one, other) != []
+    assert changes(one, other) == [
+        (
+            "graph",
+            "first line that differs",
+            "return buffer mutation 'a' = input 0, %0",
+            "return buffer mutation 'b' = input 0, %0",
+        )
+    ]
 
 
 def test_versions_that_both_tell() -> None:

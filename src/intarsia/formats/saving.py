@@ -82,7 +82,8 @@ def save_methods(
     """
     path = checked_path(path)
     if path.suffix != ".pt2":
-        raise FormatError(str(path), found=f"the ending {path.suffix!r}", expected="'.pt2'", fix="Name the file *.pt2.")
+        found = f"the ending {path.suffix!r}" if path.suffix else "no ending"
+        raise FormatError(str(path), found=found, expected="'.pt2'", fix="Name the file *.pt2.")
     _check_names(programs, path)
     for program in programs.values():
         check_storable(program, str(path))

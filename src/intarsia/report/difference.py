@@ -131,8 +131,19 @@ def _engine(program: ExportedProgram, engine: EngineFacts, symbols: Symbols) -> 
         "target": engine.target,
         "signature": symbols.rename(engine.signature),
         "options": str(dict(sorted(container.options.items()))),
-        **{section.name: f"{section.size} bytes, {section.sha256[:12]}" for section in container.sections},
+        **_forms(container),
     }
+
+
+def _forms(container: EngineContainer) -> _Texts:
+    """The compiled form of an engine and the portable one, which has its large constants apart."""
+    forms = {section.name: section for section in container.sections if section.name != "constant"}
+    texts = {name: f"{section.size} bytes, {section.sha256[:12]}" for name, section in forms.items()}
+    if container.constants:
+        digest = hashlib.sha256("".join(constant.sha256 for constant in container.constants).encode()).hexdigest()
+        size_bytes = sum(constant.size for constant in container.constants)
+        texts["large constants"] = f"{size_bytes} bytes, {digest[:12]}"
+    return texts
 
 
 def _compare(one: _Reading, other: _Reading) -> Iterator[_Found]:
