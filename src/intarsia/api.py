@@ -5,23 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 import torch
 
 from intarsia import surgery
-from intarsia.capture import capture
-from intarsia.core.coverage import coverage, find_coverage
+from intarsia.capture import EntryPoint, capture, capture_methods
+from intarsia.core.coverage import coverage, find_coverage, keep_coverage
+from intarsia.core.examples import examples_by_method
 from intarsia.core.ledger import Ledger, told
 from intarsia.core.registry import find_backend
-from intarsia.engines import build_engines, check_options
+from intarsia.engines.build import build_engines, check_options
+from intarsia.engines.methods import build_methods
+from intarsia.errors import IntarsiaError
 from intarsia.formats.layout import METHOD
-from intarsia.formats.loading import Engines, load_methods, load_pt2
+from intarsia.formats.loading import Engines, load_methods, telling
 from intarsia.formats.saving import save_methods
-from intarsia.partition import partition
-from intarsia.runtime.methods import Methods, check_methods
+from intarsia.partition import partition_methods
+from intarsia.runtime.methods import Methods, check_method_names, check_methods, run_methods
 from intarsia.runtime.program import Program
-from intarsia.verification import Inputs, Stages, Verification
+from intarsia.verification import Entry, Inputs, MethodsVerification, Stages, Verification, verify_methods
 from intarsia.verification import verify as _verify
 
 __all__ = ["compile", "coverage", "export", "ledger", "load", "save"]
@@ -29,8 +32,9 @@ __all__ = ["compile", "coverage", "export", "ledger", "load", "save"]
 Savable: TypeAlias = torch.fx.GraphModule | torch.export.ExportedProgram | Program
 
 
-def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile are
-    model: torch.nn.Module | torch.export.ExportedProgram,
+@overload
+def compile(  # noqa: A001  as below
+    model: EntryPoint,
     args: tuple[Any, ...] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     *,
@@ -41,14 +45,47 @@ def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile ar
     fallback: bool = True,
     options: Mapping[str, Any] | None = None,
     progress: Callable[[int, int, str], None] | None = None,
-) -> torch.fx.GraphModule:
+) -> torch.fx.GraphModule: ...
+
+
+@overload
+def compile(  # noqa: A001  as below
+    model: Mapping[str, EntryPoint],
+    args: Mapping[str, tuple[Any, ...] | None] | None = None,
+    kwargs: Mapping[str, Mapping[str, Any] | None] | None = None,
+    *,
+    dynamic_shapes: Mapping[str, Any] | None = None,
+    backend: str = "openvino",
+    torch_executed_ops: Iterable[Any] = (),
+    min_block_size: int = 1,
+    fallback: bool = True,
+    options: Mapping[str, Any] | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> dict[str, torch.fx.GraphModule]: ...
+
+
+def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile are
+    model: EntryPoint | Mapping[str, EntryPoint],
+    args: Any = None,
+    kwargs: Any = None,
+    *,
+    dynamic_shapes: Any = None,
+    backend: str = "openvino",
+    torch_executed_ops: Iterable[Any] = (),
+    min_block_size: int = 1,
+    fallback: bool = True,
+    options: Mapping[str, Any] | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> torch.fx.GraphModule | dict[str, torch.fx.GraphModule]:
     """Compile a model to a hybrid: engines for what the backend takes, torch operators for the rest.
 
     Args:
-        model: Model, or a program that was exported already (then without `args`).
-        args: Example positional inputs.
-        kwargs: Example keyword inputs.
-        dynamic_shapes: As for `torch.export.export`.
+        model: Model, a bound method of it (`model.decode`), or a program that was exported already (then without
+            `args`). Or several entry points of one model by the names of the methods that they are to be:
+            `{"prefill": model.prefill, "decode": model.decode}`.
+        args: Example positional inputs; for several methods a mapping with their names.
+        kwargs: Example keyword inputs, likewise.
+        dynamic_shapes: As for `torch.export.export`, likewise.
         backend: Name of the backend that builds the engines.
         torch_executed_ops: Operators that stay in torch: operator objects, or names ("aten.linear").
         min_block_size: Fewest operators that make an engine worth while, at least 1.
@@ -59,7 +96,7 @@ def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile ar
     Returns:
         A hybrid that can be called with the model's own arguments; `coverage` tells what runs where. Its weights and
         buffers are the model's own tensors: a call that writes state writes the model's, and `save` stores what they
-        hold then. A `Program` has written state of its own.
+        hold then. A `Program` has written state of its own. Of several methods, a dict of their hybrids.
 
     Raises:
         CaptureError: `torch.export` cannot capture the model.
@@ -67,35 +104,51 @@ def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile ar
         EngineUnavailable: The backend is not known, or its library is not installed; told before the capture.
         ArgumentError: The backend does not take an option; told before the capture.
         EngineBuildFailed: A partition cannot be built and `fallback` is False.
+        ConventionError: There is no method, a method's name is no name for an attribute or is taken, or examples are
+            given for a method that is not there.
+        StateError: State of one name differs between methods; told before an engine is built.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
         >>> hybrid = compile(model, (torch.ones(2, 4),))
         >>> coverage(hybrid).engines
         ('openvino_0',)
+        >>> list(compile({"all": model, "first": model[0]}, {"all": (torch.ones(2, 4),), "first": (torch.ones(4),)}))
+        ['all', 'first']
     """
     builder = find_backend(backend)
     check_options(builder, options)
-    program = capture(model, args, kwargs, dynamic_shapes=dynamic_shapes)
-    parts = partition(
-        program,
+    parts = partition_methods(
+        _capture(model, args, kwargs, dynamic_shapes),
         supports=builder.supports,
         torch_executed_ops=torch_executed_ops,
         min_block_size=min_block_size,
         prefix=backend,
     )
-    hybrid, _ = build_engines(
-        parts.hybrid,
-        parts.coverage,
-        backend=builder,
-        export=surgery.export,
-        options=options,
-        fallback=fallback,
-        progress=progress,
-    )
+    settings: dict[str, Any] = {
+        "backend": builder,
+        "export": surgery.export,
+        "options": options,
+        "fallback": fallback,
+        "progress": progress,
+    }
+    if isinstance(model, Mapping):
+        return build_methods({name: (part.hybrid, part.coverage) for name, part in parts.items()}, **settings)
+    hybrid, _ = build_engines(parts[METHOD].hybrid, parts[METHOD].coverage, **settings)
     return hybrid
 
 
+def _capture(model: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> dict[str, torch.export.ExportedProgram]:
+    """The program of each method; a model that is no mapping is one."""
+    if not isinstance(model, Mapping):
+        return {METHOD: capture(model, args, kwargs, dynamic_shapes=dynamic_shapes)}
+    check_method_names(model)
+    programs = capture_methods(model, examples_by_method(model, args, kwargs, dynamic_shapes))
+    check_methods(programs)
+    return programs
+
+
+@overload
 def export(
     hybrid: torch.fx.GraphModule,
     args: Sequence[Any] | None = None,
@@ -103,26 +156,52 @@ def export(
     *,
     dynamic_shapes: Any = None,
     retrace: bool = False,
-) -> torch.export.ExportedProgram:
+) -> torch.export.ExportedProgram: ...
+
+
+@overload
+def export(
+    hybrid: Mapping[str, torch.fx.GraphModule],
+    args: Mapping[str, Sequence[Any] | None] | None = None,
+    kwargs: Mapping[str, Mapping[str, Any] | None] | None = None,
+    *,
+    dynamic_shapes: Mapping[str, Any] | None = None,
+    retrace: bool = False,
+) -> dict[str, torch.export.ExportedProgram]: ...
+
+
+def export(
+    hybrid: torch.fx.GraphModule | Mapping[str, torch.fx.GraphModule],
+    args: Any = None,
+    kwargs: Any = None,
+    *,
+    dynamic_shapes: Any = None,
+    retrace: bool = False,
+) -> torch.export.ExportedProgram | dict[str, torch.export.ExportedProgram]:
     """Export a hybrid: by graph surgery alone, or by `torch.export.export` when `retrace` asks for it.
 
     Surgery runs nothing and copies no weight; it needs no example inputs when the hybrid's graph carries metadata, as
     every hybrid of `compile` does. The hybrid is left as it was.
 
     Args:
-        hybrid: A hybrid of `compile`, or of another tool: any graph module whose graph calls partitions.
+        hybrid: A hybrid of `compile`, or of another tool: any graph module whose graph calls partitions. Or several,
+            by the names of the methods that they are.
         args: Example positional inputs, where the graph has no metadata; only structure, shapes and dtypes are used.
+            For several methods a mapping with their names.
         kwargs: Example keyword inputs, likewise.
-        dynamic_shapes: As for `torch.export.export`, where the metadata does not tell which sizes are dynamic.
+        dynamic_shapes: As for `torch.export.export`, where the metadata does not tell which sizes are dynamic;
+            likewise.
         retrace: Whether to trace the hybrid again instead; needs example inputs.
 
     Returns:
-        A program whose state is the very tensors of the hybrid; `ledger` tells what became of everything.
+        A program whose state is the very tensors of the hybrid; `ledger` tells what became of everything. Of several
+        methods, a dict of their programs.
 
     Raises:
         HybridError: A partition has no graph, or a call does not fit it.
-        StateError: A graph reads an attribute that is missing or cannot be exported.
-        ConventionError: The graph does not say how it is called, and neither do the examples.
+        StateError: A graph reads an attribute that is missing or cannot be exported, or state of one name differs
+            between methods.
+        ConventionError: The graph does not say how it is called, and neither do the examples; or as for `compile`.
         ConservationError: The result would not hold what the hybrid holds.
         CaptureError: `retrace` is True and torch refuses the hybrid.
 
@@ -132,9 +211,19 @@ def export(
         >>> [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
         ['intarsia.run_engine.default', '<built-in function getitem>']
     """
-    if retrace:
-        return surgery.retrace(hybrid, args, kwargs, dynamic_shapes=dynamic_shapes)
-    return surgery.export(hybrid, args, kwargs, dynamic_shapes=dynamic_shapes)
+    export_one = surgery.retrace if retrace else surgery.export
+    if not isinstance(hybrid, Mapping):
+        return keep_coverage(hybrid, export_one(hybrid, args, kwargs, dynamic_shapes=dynamic_shapes))
+    check_method_names(hybrid)
+    examples = examples_by_method(hybrid, args, kwargs, dynamic_shapes)
+    programs = {}
+    for name, one in hybrid.items():
+        with IntarsiaError.of_method(name):
+            own = examples[name]
+            program = export_one(one, own.args, own.kwargs, dynamic_shapes=own.dynamic_shapes)
+            programs[name] = keep_coverage(one, program)
+    check_methods(programs, {name: placed.held for name, one in hybrid.items() if (placed := find_coverage(one))})
+    return programs
 
 
 def save(
@@ -172,11 +261,22 @@ def save(
     given = hybrid_or_program_or_methods
     if isinstance(given, Methods):
         given = {name: getattr(given, name) for name in given.methods}
-    methods = {name: _resolve(one) for name, one in (given if isinstance(given, Mapping) else {METHOD: given}).items()}
+    methods = _resolve_methods(given) if isinstance(given, Mapping) else {METHOD: _resolve(given)}
     programs = {name: program for name, (program, _) in methods.items()}
     if isinstance(given, Mapping):
-        check_methods(programs)
+        check_methods(
+            programs, {name: (facts["coverage"] or {}).get("held", ()) for name, (_, facts) in methods.items()}
+        )
     save_methods(programs, path, facts={name: facts for name, (_, facts) in methods.items()}, payloads=payloads)
+
+
+def _resolve_methods(methods: Mapping[str, Savable]) -> dict[str, tuple[torch.export.ExportedProgram, dict[str, Any]]]:
+    check_method_names(methods)
+    resolved = {}
+    for name, one in methods.items():
+        with IntarsiaError.of_method(name):
+            resolved[name] = _resolve(one)
+    return resolved
 
 
 def _resolve(savable: Savable) -> tuple[torch.export.ExportedProgram, dict[str, Any]]:
@@ -190,6 +290,8 @@ def _resolve(savable: Savable) -> tuple[torch.export.ExportedProgram, dict[str, 
     elif isinstance(program, torch.fx.GraphModule):
         placed = find_coverage(program)
         program = surgery.export(program)
+    elif isinstance(program, torch.export.ExportedProgram):
+        placed = find_coverage(program.graph_module)
     account = manifest.ledger if manifest else surgery.find_ledger(program)
     places = manifest.coverage if manifest else placed and asdict(placed)
     return program, {"coverage": places, "ledger": account and account.to_json()}
@@ -236,19 +338,9 @@ def load(
         tensor([0., 2.])
     """
     loaded = load_methods(path, allow=allow, engines=engines, verify=verify)
-    programs = {name: Program(*method) for name, method in loaded.items()}
+    with telling(path):
+        programs = {name: Program(*method) for name, method in loaded.items()}
     return programs[METHOD] if list(programs) == [METHOD] else Methods(programs)
-
-
-def load_program(path: str | os.PathLike[str], *, allow: Iterable[str] = (), engines: Engines = "verify") -> Program:
-    """Load the program of a file that holds one, as `load` does.
-
-    Raises:
-        FormatError: As for `load`, or the file holds several methods.
-        UnsupportedVersion: A newer intarsia wrote it.
-        EngineError: The bytes of an engine were changed.
-    """
-    return Program(*load_pt2(path, allow=allow, engines=engines))
 
 
 def ledger(program: torch.export.ExportedProgram | Program) -> Ledger:
@@ -268,31 +360,66 @@ def ledger(program: torch.export.ExportedProgram | Program) -> Ledger:
     return told(program.ledger if isinstance(program, Program) else surgery.find_ledger(program))
 
 
+@overload
 def verify(
-    path_or_program: str | os.PathLike[str] | torch.fx.GraphModule | torch.export.ExportedProgram | Program,
-    reference: torch.nn.Module | None = None,
+    path_or_program: torch.fx.GraphModule | torch.export.ExportedProgram | Program,
+    reference: Entry | None = None,
     inputs: Inputs | None = None,
     *,
     example: tuple[Sequence[Any], Mapping[str, Any]] | None = None,
     progress: Callable[[int, int, str], None] | None = None,
-) -> Verification:
+) -> Verification: ...
+
+
+@overload
+def verify(
+    path_or_program: Methods | Mapping[str, Savable],
+    reference: torch.nn.Module | Mapping[str, Entry] | None = None,
+    inputs: Mapping[str, Inputs] | None = None,
+    *,
+    example: Mapping[str, tuple[Sequence[Any], Mapping[str, Any]]] | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> MethodsVerification: ...
+
+
+@overload
+def verify(
+    path_or_program: str | os.PathLike[str],
+    reference: Entry | Mapping[str, Entry] | None = None,
+    inputs: Inputs | Mapping[str, Inputs] | None = None,
+    *,
+    example: Any = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Verification | MethodsVerification: ...
+
+
+def verify(
+    path_or_program: str | os.PathLike[str] | Savable | Methods | Mapping[str, Savable],
+    reference: Any = None,
+    inputs: Any = None,
+    *,
+    example: Any = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Verification | MethodsVerification:
     """Compare a program to the bit with the retraced one and with its eager graph, and with its model in tolerances.
 
     Args:
-        path_or_program: A hybrid, whose export is verified; an exported or loaded program; or the path of a file.
-            No tensor of it is changed.
-        reference: The model that it was made of, to compare outputs with. Not changed.
+        path_or_program: A hybrid, whose export is verified; an exported or loaded program; or the path of a file. Or
+            several methods: a mapping, or what `load` returns. No tensor of it is changed.
+        reference: The model that it was made of, or a bound method of it, to compare outputs with. For several methods
+            the model that has methods of their names, or a mapping of entry points. Not changed.
         inputs: Calls to make, pairs of positional and keyword arguments. When they are left out, inputs are drawn at
-            the corners of the ranges.
+            the corners of the ranges. For several methods a mapping with their names, of which some may be left out.
         example: One call that suits the program. Where the graph does not tell what an integer input is for, its
-            integers are drawn between the lowest and the highest of the example.
-        progress: Called with steps done, steps in all, and the name of the next one.
+            integers are drawn between the lowest and the highest of the example. For several methods a mapping.
+        progress: Called with calls done, calls in all, and the name of what comes next.
 
     Returns:
-        A result that prints as a table; its `ok` is the verdict.
+        A result that prints as a table; its `ok` is the verdict. For several methods, each is verified alone, and then
+        all of them are called in turn on one state.
 
     Raises:
-        ConventionError: Inputs cannot be drawn: pass them, or an example.
+        ConventionError: Inputs cannot be drawn: pass them, or an example. Or a name is none of a method.
         ArgumentError: Given inputs do not fit the program.
         FormatError: The file cannot be read.
 
@@ -302,10 +429,16 @@ def verify(
         >>> result.ok, [leaf.name for leaf in result.leaves]
         (True, ['output'])
     """
-    subject = path_or_program
-    if isinstance(subject, (str, os.PathLike)):
-        subject = load_program(subject)
-    if isinstance(subject, Program):
-        subject = subject.exported_program
-    stages = Stages(surgery.export, surgery.retrace, Program)
-    return _verify(subject, reference, inputs, stages=stages, example=example, progress=progress)
+    subject = load(path_or_program) if isinstance(path_or_program, (str, os.PathLike)) else path_or_program
+    stages = Stages(surgery.export, surgery.retrace, Program, run_methods)
+    if isinstance(subject, Methods):
+        subject = {name: getattr(subject, name) for name in subject.methods}
+    if isinstance(subject, Mapping):
+        check_method_names(subject)
+        subjects = {name: _program_of(one) for name, one in subject.items()}
+        return verify_methods(subjects, reference, inputs, stages=stages, example=example, progress=progress)
+    return _verify(_program_of(subject), reference, inputs, stages=stages, example=example, progress=progress)
+
+
+def _program_of(subject: Savable) -> torch.fx.GraphModule | torch.export.ExportedProgram:
+    return subject.exported_program if isinstance(subject, Program) else subject

@@ -26,7 +26,8 @@ Each message reads `<subject>: <found>, expected <expected>. <consequence> <fix>
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class IntarsiaError(Exception):
@@ -61,8 +62,29 @@ class IntarsiaError(Exception):
         self.consequence = consequence
         self.fix = fix
         self.node = node
-        sentences = [f"{subject}: found {found}, expected {expected}.", consequence, fix]
-        super().__init__(" ".join(sentence for sentence in sentences if sentence))
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        sentences = [f"{self.subject}: found {self.found}, expected {self.expected}.", self.consequence, self.fix]
+        return " ".join(sentence for sentence in sentences if sentence)
+
+    @classmethod
+    @contextmanager
+    def of_method(cls, name: str) -> Iterator[None]:
+        """Have the errors of a block name the method of several that the block is about.
+
+        Example:
+            >>> with IntarsiaError.of_method("decode"):
+            ...     raise IntarsiaError("input 'x'", found="none", expected="one", fix="Pass x.")
+            Traceback (most recent call last):
+            intarsia.errors.IntarsiaError: method 'decode', input 'x': found none, expected one. Pass x.
+        """
+        try:
+            yield
+        except cls as error:
+            error.subject = f"method {name!r}, {error.subject}"
+            error.args = (error._text(),)  # noqa: SLF001 - of its own class
+            raise
 
 
 class CaptureError(IntarsiaError):

@@ -10,14 +10,19 @@ from typing import Any
 from builders.hostile import GRAPH, Members, pack
 
 _VALUES: tuple[Any, ...] = (
-    None, True, False, 0, 1, -1, 7, 2**31, 2**63, -(2**63), 10**30, 0.5, "", "x", "as_int", "\x1b[2J", "a.b", "s0", "None",
-    [], {}, [[]], {"as_int": 3}, {"as_name": "x"}, "torch.ops.aten.relu.default", "NaN", "u0", "linear.weight", "../x",
+    None, True, False, 0, 1, -1, 7, 2**31, 2**63, -(2**63), 10**30, 0.5, "", "x", "as_int", "\x1b[2J", "a.b", "s0",
+    "None", [], {}, [[]], {"as_int": 3}, {"as_name": "x"}, "torch.ops.aten.relu.default", "NaN", "u0", "linear.weight",
+    "../x",
 )  # fmt: skip
 
 
 def mutate_json(draw: random.Random, values: Any) -> Any:
     """JSON values with one of them replaced, removed, repeated or exchanged."""
-    places = [(holder, key) for holder in _holders(values) for key in (holder if isinstance(holder, dict) else range(len(holder)))]
+    places = [
+        (holder, key)
+        for holder in _holders(values)
+        for key in (holder if isinstance(holder, dict) else range(len(holder)))
+    ]
     for _ in range(draw.choice([1, 1, 1, 2, 4])):
         holder, key = draw.choice(places)
         other_holder, other_key = draw.choice(places)
@@ -71,7 +76,11 @@ def mutate_members(draw: random.Random, path: Path, members: Members) -> str:
 
 def _mutate_text(draw: random.Random, text: str) -> str:
     position = draw.randrange(len(text) + 1)
-    return text[:position] + draw.choice(["", "(", ")", "'", '"', "x", "9", ".", ",", " ", "\\", "\n"]) + text[position + 1 :]
+    return (
+        text[:position]
+        + draw.choice(["", "(", ")", "'", '"', "x", "9", ".", ",", " ", "\\", "\n"])
+        + text[position + 1 :]
+    )
 
 
 def _holders(values: Any) -> list[Any]:

@@ -352,11 +352,11 @@ def test_symbols_and_expressions_are_counted(ours: Path, monkeypatch: pytest.Mon
         intarsia.load(ours)
 
 
-@pytest.mark.parametrize("module", ["graph", "payload"])
-def test_a_text_that_is_too_long_is_refused(ours: Path, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
-    monkeypatch.setattr(f"intarsia.formats.{module}.TEXT_BYTES", 10)
-    with pytest.raises(FormatError, match="10"):
-        intarsia.load(ours)
+def test_a_text_that_is_too_long_is_refused(ours: Path, foreign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("intarsia.formats.archive.TEXT_BYTES", 10)
+    for path in (ours, foreign):
+        with pytest.raises(FormatError, match="bytes, more than 10,"):
+            intarsia.load(path)
 
 
 def test_a_schema_of_another_torch_is_told(ours: Path) -> None:

@@ -242,7 +242,25 @@ def test_copies_that_are_tied_otherwise_are_an_error() -> None:
     given = {str(tied): export(Views(tied), (torch.ones(2),)) for tied in (True, False)}
     with pytest.raises(StateError, match=r"found a tie to 'part' in one of them alone"):
         check_methods({"a": given["True"], "b": given["False"]})
-    check_methods({"a": given["True"], "b": export(Views(tied=True), (torch.ones(2),))})
+    methods({"a": given["True"], "b": export(Views(tied=True), (torch.ones(2),))})
+
+
+def test_written_state_of_one_name_that_is_two_tensors_is_an_error() -> None:
+    model = Cache()
+    given = {"prefill": export(model, call(3)), "total": export(Reader(copy.deepcopy(model)), ())}
+    message = "state 'rows' of the methods 'prefill' and 'total': found two tensors, each with memory of its own"
+    with pytest.raises(StateError, match=message) as raised:
+        check_methods(given)
+    assert "they seem to be of unrelated models" in raised.value.consequence
+    check_methods({"total": given["total"], "again": export(Reader(Cache()), ())})
+    with pytest.raises(StateError, match="two initial values") as raised:
+        check_methods({**given, "total": with_rows(torch.ones(4, 2))})
+    assert "they seem to be of unrelated models" in raised.value.consequence
+    shared = Cache()
+    shared.weight = model.weight
+    with pytest.raises(StateError, match="found two tensors") as raised:
+        check_methods({"prefill": given["prefill"], "decode": export(shared, call(1))})
+    assert raised.value.consequence == "In one file they would be one."
 
 
 def test_ties_across_methods_hold() -> None:

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import inspect
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import torch
 
 from intarsia._torch import run_decompositions
+from intarsia.capture.assignments import recorded_assignments, refuse_lost
+from intarsia.capture.entry import read_entry
 from intarsia.capture.faults import explain
 from intarsia.capture.quiet import quiet_on_failure
 from intarsia.capture.shared_state import merge_shared_state, shared_written_state
-from intarsia.core.examples import distinct
+from intarsia.core.entry import common_root, owner_of
+from intarsia.core.examples import Examples, distinct
 from intarsia.errors import CaptureError
+
+EntryPoint: TypeAlias = torch.nn.Module | Callable[..., Any] | torch.export.ExportedProgram
+"""A module, a bound method of one, or a program that was exported already."""
 
 
 def capture(
-    model: torch.nn.Module | torch.export.ExportedProgram,
+    model: EntryPoint,
     args: tuple[Any, ...] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     *,
     dynamic_shapes: Any = None,
+    method: str | None = None,
+    root: torch.nn.Module | None = None,
 ) -> torch.export.ExportedProgram:
     """Capture a model with `torch.export` (non-strict), as a functional graph of ATen operators.
 
@@ -32,17 +38,20 @@ def capture(
     captured in training mode, with its dropout. Call `model.eval()` first if that is not wanted.
 
     Args:
-        model: The model, or a program that was exported already.
+        model: The model, a bound method of it, or a program that was exported already.
         args: Example positional inputs; the shapes that `dynamic_shapes` does not free are fixed by them.
         kwargs: Example keyword inputs.
         dynamic_shapes: As `torch.export.export` takes it.
+        method: Name of the method, where the model is one of several.
+        root: Module whose names the state shall have, where the model is a part of it.
 
     Returns:
         A new program; its state is the model's own tensors, not copies.
 
     Raises:
         CaptureError: `model` is of another type, inputs are missing or given beside an exported program, the
-            model returns the named tuple of an operator, or torch cannot capture the model.
+            model returns the named tuple of an operator, or assigns a tensor that it reads and that is no buffer, or
+            torch cannot capture the model.
 
     Example:
         >>> program = capture(torch.nn.Linear(4, 2), (torch.ones(3, 4),))
@@ -50,20 +59,47 @@ def capture(
         ['aten.linear.default']
     """
     if isinstance(model, torch.export.ExportedProgram):
-        _refuse_inputs(args, kwargs, dynamic_shapes)
-        _refuse_results_of_operators("exported program", model)
-        return _decompose(model, f"exported program {model.graph_module.__class__.__name__!r}")
-    _check_types(model, args, kwargs)
-    subject = f"model {type(model).__name__!r}"
-    _check_call(subject, model, args or (), kwargs or {})
-    args, kwargs = distinct((args or (), dict(kwargs or {})), (*model.parameters(), *model.buffers()))
+        given = "exported program" + (f", method {method!r}" if method else "")
+        _refuse_inputs(given, args, kwargs, dynamic_shapes)
+        _refuse_results_of_operators(given, model)
+        return _decompose(model, given)
+    subject, module, forward = read_entry(model, method, root)
+    _check_types(subject, args, kwargs)
+    _check_call(subject, forward, args or (), kwargs or {})
+    args, kwargs = distinct((args or (), dict(kwargs or {})), (*module.parameters(), *module.buffers()))
     try:
-        with torch.no_grad(), quiet_on_failure(), _quiet_lists_of_parameters():
-            program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
+        with torch.no_grad(), quiet_on_failure(), recorded_assignments(module) as assigned:
+            program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
     except Exception as error:
         raise explain(subject, error) from error
+    refuse_lost(subject, assigned, program)
     _refuse_results_of_operators(subject, program)
     return _decompose(program, subject)
+
+
+def capture_methods(
+    models: Mapping[str, EntryPoint], examples: Mapping[str, Examples]
+) -> dict[str, torch.export.ExportedProgram]:
+    """Capture several entry points of one model, as `capture` does each.
+
+    Where one of their modules holds all others, state has the names that it has there: one tensor, one name.
+
+    Args:
+        models: Modules, bound methods or exported programs, by the names of the methods that they are.
+        examples: Example inputs of each.
+
+    Raises:
+        CaptureError: As for `capture`; names the method.
+    """
+    owners = [
+        owner_of(model, name) for name, model in models.items() if not isinstance(model, torch.export.ExportedProgram)
+    ]
+    root = common_root(owners)
+    captured = {}
+    for name, model in models.items():
+        args, kwargs, dynamic_shapes = examples[name]
+        captured[name] = capture(model, args, kwargs, dynamic_shapes=dynamic_shapes, method=name, root=root)
+    return captured
 
 
 def _decompose(program: torch.export.ExportedProgram, subject: str) -> torch.export.ExportedProgram:
@@ -73,14 +109,6 @@ def _decompose(program: torch.export.ExportedProgram, subject: str) -> torch.exp
     except Exception as error:
         shared = shared_written_state(program)
         raise (_shared(subject, *shared) if shared else explain(subject, error)) from error
-
-
-@contextmanager
-def _quiet_lists_of_parameters() -> Iterator[None]:
-    """Keep from the user that torch's own recurrent layers set the list of their parameters anew in a trace."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r".*_flat_weights\[\d+\].* assigned during export", UserWarning)
-        yield
 
 
 def _refuse_results_of_operators(subject: str, program: torch.export.ExportedProgram) -> None:
@@ -108,57 +136,51 @@ def _shared(subject: str, one: str, other: str) -> CaptureError:
     )
 
 
-def _refuse_inputs(args: Any, kwargs: Any, dynamic_shapes: Any) -> None:
+def _refuse_inputs(subject: str, args: Any, kwargs: Any, dynamic_shapes: Any) -> None:
     given = {"args": args, "kwargs": kwargs, "dynamic_shapes": dynamic_shapes}
     names = [name for name, value in given.items() if value]
     if names:
         raise CaptureError(
-            "exported program",
+            subject,
             found=f"{', '.join(names)} beside it",
             expected="the program alone, which fixes its inputs and their shapes already",
             fix=f"Leave out {', '.join(names)}, or pass the nn.Module instead.",
         )
 
 
-def _check_types(model: Any, args: Any, kwargs: Any) -> None:
-    if not isinstance(model, torch.nn.Module):
-        raise CaptureError(
-            "model",
-            found=f"an object of type {type(model).__name__!r}",
-            expected="a torch.nn.Module or a torch.export.ExportedProgram",
-            fix="Wrap a plain function in an nn.Module whose forward calls it.",
-        )
+def _check_types(subject: str, args: Any, kwargs: Any) -> None:
     if args is None and kwargs is None:
         raise CaptureError(
-            f"model {type(model).__name__!r}",
+            subject,
             found="no example inputs",
             expected="args, kwargs or both",
             fix="Pass example inputs as a tuple: args=(x,), or args=() for a model without inputs.",
         )
     if not isinstance(args, (tuple, type(None))):
         raise CaptureError(
-            "args",
+            f"{subject}, args",
             found=f"an object of type {type(args).__name__!r}",
             expected="a tuple of example positional inputs",
             fix="Write args=(x,), with the comma.",
         )
     if not isinstance(kwargs, (Mapping, type(None))):
         raise CaptureError(
-            "kwargs",
+            f"{subject}, kwargs",
             found=f"an object of type {type(kwargs).__name__!r}",
             expected="a mapping from names to example keyword inputs",
             fix='Write kwargs={"x": x}.',
         )
 
 
-def _check_call(subject: str, model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Refuse examples that do not fit the parameters of the model's forward."""
+def _check_call(subject: str, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Refuse examples that do not fit the parameters of the model's forward, or of the method."""
+    name = getattr(forward, "__name__", "forward")
     try:
-        signature = inspect.signature(model.forward)
+        signature = inspect.signature(forward)
     except ValueError as error:
         raise CaptureError(
             subject,
-            found="a forward that does not tell its arguments",
+            found=f"a {name} that does not tell its arguments",
             expected="one that is written in Python",
             fix="Wrap the model in an nn.Module whose forward calls it.",
         ) from error
@@ -168,6 +190,6 @@ def _check_call(subject: str, model: torch.nn.Module, args: tuple[Any, ...], kwa
         raise CaptureError(
             f"{subject}, example inputs",
             found=f"a call that does not fit ({error})",
-            expected=f"the arguments of forward{signature}",
-            fix="Pass args and kwargs such that model(*args, **kwargs) runs.",
+            expected=f"the arguments of {name}{signature}",
+            fix=f"Pass args and kwargs such that model{'' if name == 'forward' else f'.{name}'}(*args, **kwargs) runs.",
         ) from error

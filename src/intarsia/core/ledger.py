@@ -96,7 +96,8 @@ def told(ledger: Ledger | None) -> Ledger:
             "the program's ledger",
             found="none",
             expected="the account of the export that made the program",
-            fix="Pass the very object that intarsia.export returned, or intarsia.load(path) of a saved file.",
+            fix="Pass the very object that intarsia.export returned, or intarsia.load(path) of a saved file; "
+            "of several methods, one of them.",
         )
     return ledger
 

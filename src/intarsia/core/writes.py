@@ -166,6 +166,15 @@ def written_placeholders(module: torch.fx.GraphModule) -> dict[torch.fx.Node, li
     return Writes().of_graph(module)
 
 
+def written_state(program: torch.export.ExportedProgram) -> set[str]:
+    """Names of the state entries that a program writes, in its graph or by declaration."""
+    signature = program.graph_signature
+    declared = {spec.target for spec in signature.output_specs if spec.target is not None}
+    in_graph = {node.name for node in written_placeholders(program.graph_module)}
+    named = [spec for spec in signature.input_specs if spec.target is not None]
+    return {str(spec.target) for spec in named if spec.target in declared or spec.arg.name in in_graph}
+
+
 def arguments_at(node: torch.fx.Node, positions: Iterable[int]) -> list[Any]:
     """What a call of an operator passes for the arguments at some positions of its schema."""
     names = schema_of(node.target).argument_names

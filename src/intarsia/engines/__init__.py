@@ -1,5 +1,1 @@
-"""Hybrid -> hybrid with engines: the one build loop, and the backends."""
-
-from intarsia.engines.build import build_engines, check_options
-
-__all__ = ["build_engines", "check_options"]
+"""Hybrid -> hybrid with engines: the one build loop, and the backends. Importing the package imports no torch."""

@@ -10,9 +10,9 @@ import torch
 from intarsia.core.constants import attach_constants
 from intarsia.core.container import EngineContainer
 from intarsia.errors import EngineError
-from intarsia.formats.engines import EngineEntry, EngineReader, engine_tensor
+from intarsia.formats.engines import EngineReader, engine_tensor
 from intarsia.formats.file_constants import FileConstants
-from intarsia.formats.manifest import Manifest
+from intarsia.formats.manifest import EngineEntry, Manifest
 from intarsia.formats.rebuilding import PortableEngines
 
 
@@ -64,10 +64,7 @@ def _attach(
 
 
 def _compare_engines(expected: Sequence[EngineEntry], found: Mapping[str, EngineContainer]) -> None:
-    entries = [
-        EngineEntry.of(constant, container, container.digest, len(container.data))
-        for constant, container in found.items()
-    ]
+    entries = [EngineEntry.of(constant, container, container) for constant, container in found.items()]
     for entry in expected:
         if entry not in entries:
             raise EngineError(

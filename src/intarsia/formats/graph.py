@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from intarsia._torch import graph_schema, schema_hints
 from intarsia.errors import FormatError, UnsupportedVersion, first_line
 from intarsia.formats.expressions import read_expression
-from intarsia.formats.limits import DEPTH, EXPRESSIONS, NAME_CHARACTERS, NODES, SYMBOLS, TEXT_BYTES
+from intarsia.formats.limits import DEPTH, EXPRESSIONS, NAME_CHARACTERS, NODES, SYMBOLS
 from intarsia.formats.operators import find_operator
 from intarsia.formats.refusal import Refused, quoted
 from intarsia.formats.structures import check_keywords, read_structure
@@ -82,8 +82,6 @@ def read_graph(text: bytes, subject: str, *, allow: frozenset[str]) -> tuple[dic
 
 
 def _parse(text: bytes) -> Any:
-    if len(text) > TEXT_BYTES:
-        raise Refused(f"{len(text)} bytes", f"at most {TEXT_BYTES}")
     try:
         return json.loads(text)
     except ValueError as error:

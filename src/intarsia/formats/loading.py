@@ -16,7 +16,7 @@ import torch
 from intarsia._torch import deserialize_graph
 from intarsia.errors import FormatError, IntarsiaError, first_line, near_match
 from intarsia.formats.archive import Archive, check_kind, damaged, open_archive
-from intarsia.formats.contents import Contents
+from intarsia.formats.contents import Contents, contents_of
 from intarsia.formats.directory import Member
 from intarsia.formats.engine_checks import check_engines
 from intarsia.formats.file_constants import FileConstants
@@ -44,7 +44,15 @@ Engines: TypeAlias = Literal["verify", "rebuild"]
 
 
 class NotImported(FormatError):
-    """A file needs something that has to be imported first: a load imports nothing because a file says so."""
+    """A file needs something that has to be imported first: a load imports nothing because a file says so.
+
+    Attributes:
+        module: The module to import, as far as the file's names tell, or empty.
+    """
+
+    def __init__(self, subject: str, *, found: str, expected: str, fix: str, module: str) -> None:
+        super().__init__(subject, found=found, expected=expected, fix=fix)
+        self.module = module
 
 
 class UnknownContainer(NotImported):
@@ -128,29 +136,16 @@ def load_methods(
             if verify:
                 raise _without_hashes(path)
             methods, beside = {METHOD: LoadedMethod(_read_foreign(archive, words), None, None)}, None
-    check_engines(path, [method[:2] for method in methods.values()], beside, rebuild=engines == "rebuild")
+    with telling(path):
+        check_engines(path, [method[:2] for method in methods.values()], beside, rebuild=engines == "rebuild")
     return methods
-
-
-def read_contents(path: str | os.PathLike[str]) -> Contents | None:
-    """What a PT2 archive says of itself, or None when another tool wrote it. Reads nothing else.
-
-    Raises:
-        FormatError: The file is missing, cut short, damaged, or something else than a PT2 archive.
-        UnsupportedVersion: A newer intarsia wrote it.
-    """
-    with open_archive(checked_path(path)) as archive:
-        if MANIFEST_MEMBER in archive.members:
-            return _read_contents(archive, archive.directory())
-        check_kind(archive)
-    return None
 
 
 def _read(archive: Archive, *, verify: bool) -> tuple[dict[str, LoadedMethod], FileConstants]:
     """The methods of an archive of ours, and what their engines refer to; the directory is judged first."""
     directory = archive.directory()
     check_own_members(archive.path, directory.values())
-    contents = _read_contents(archive, directory)
+    contents = contents_of(archive, directory)
     _compare_members(archive.path, directory, contents)
     _check_byte_order(archive)
     tables = {
@@ -166,7 +161,7 @@ def _read(archive: Archive, *, verify: bool) -> tuple[dict[str, LoadedMethod], F
         member = graph_member(program)
         text = _read_checked(archive, contents, member)
         values = _read_values(archive, member, text, manifest=manifest)
-        with _telling(archive.path):
+        with telling(archive.path):
             state, constants = (
                 {key: tensors.tensor(payload) for key, payload in tables[program, kind].items()} for kind in KINDS
             )
@@ -184,18 +179,8 @@ def _read(archive: Archive, *, verify: bool) -> tuple[dict[str, LoadedMethod], F
     return methods, FileConstants(archive.path, archive.file, directory, contents.members)
 
 
-def _read_contents(archive: Archive, directory: Mapping[str, Member]) -> Contents:
-    """What the manifest says, compared with its own hash."""
-    text = archive.read(MANIFEST_MEMBER)
-    contents = Contents.from_text(text, str(archive.path))  # first, for a newer format may have its hash elsewhere
-    expected = archive.read(MANIFEST_HASH_MEMBER) if MANIFEST_HASH_MEMBER in directory else b""
-    if hashlib.sha256(text).hexdigest().encode() != expected:
-        raise damaged(archive.path, f"a manifest that does not match member {MANIFEST_HASH_MEMBER!r}")
-    return contents
-
-
 def _read_foreign(archive: Archive, allow: frozenset[str]) -> torch.export.ExportedProgram:
-    with _telling(archive.path):
+    with telling(archive.path):
         _check_byte_order(archive)
         return read_foreign(archive, partial(_read_values, archive, allow=allow), allow)
 
@@ -217,6 +202,7 @@ def _read_values(
             found=f"operators that this process does not know: {describe_operators(findings.operators, packages)}",
             expected="operators that are registered with torch",
             fix="Import the packages that register them before loading: a load imports nothing by itself.",
+            module="",
         )
     if findings.containers:
         raise _unknown_container(archive.path, findings.containers)
@@ -230,7 +216,7 @@ def _read_table(archive: Archive, contents: Contents, member: str) -> dict[str, 
 def _read_checked(archive: Archive, contents: Contents, member: str) -> bytes:
     """The bytes of a member, compared with their hash."""
     if member not in contents.members:
-        raise damaged(archive.path, f"no member {member!r}")
+        raise damaged(archive.path, f"no member {quoted(member)}")
     data = archive.read(member)
     if hashlib.sha256(data).hexdigest() != contents.members[member].sha256:
         raise damaged(archive.path, f"a damaged member {member!r}")
@@ -261,14 +247,20 @@ def _check_byte_order(archive: Archive) -> None:
 
 
 @contextmanager
-def _telling(path: Path) -> Iterator[None]:
-    """Tell in our words what torch says of a file."""
+def telling(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Tell in our words what torch says of a file, or what cannot be made of it.
+
+    Raises:
+        FormatError: Something else than an error of intarsia was raised meanwhile.
+    """
     try:
         yield
     except IntarsiaError:
         raise
     except Exception as error:
-        raise damaged(path, f"contents that torch cannot read ({type(error).__name__}: {first_line(error)})") from error
+        raise damaged(
+            Path(path), f"contents that torch cannot read ({type(error).__name__}: {first_line(error)})"
+        ) from error
 
 
 def _unknown_container(path: Path, names: Sequence[str]) -> UnknownContainer:
@@ -277,6 +269,7 @@ def _unknown_container(path: Path, names: Sequence[str]) -> UnknownContainer:
         found=f"arguments or outputs in a {', '.join(names)}, which this process does not know",
         expected="containers that are registered as pytree nodes of torch",
         fix="Import its module before loading, or register it under that name: a load imports nothing by itself.",
+        module=names[0].rpartition(".")[0],
     )
 
 

@@ -13,7 +13,6 @@ import torch
 
 from intarsia._torch import dtype_codes
 from intarsia.errors import FormatError, first_line
-from intarsia.formats.limits import TEXT_BYTES
 from intarsia.formats.refusal import quoted
 
 _STRIDED = 7  # the number of the only layout
@@ -114,8 +113,6 @@ def _telling(subject: str) -> Iterator[None]:
 
 
 def _entries(text: bytes) -> dict[str, Any]:
-    if len(text) > TEXT_BYTES:
-        raise ValueError(f"more than {TEXT_BYTES} bytes")
     entries: dict[str, Any] = json.loads(text)["config"]
     return entries
 

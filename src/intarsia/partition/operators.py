@@ -83,16 +83,16 @@ def _plain_name(target: Any) -> str:
     return str(getattr(target, "__name__", target))
 
 
-def find_operators(graph: torch.fx.Graph, wanted: Iterable[Any]) -> set[torch.fx.Node]:
-    """The nodes whose operator is one of `wanted`.
+def check_operators(graphs: Iterable[torch.fx.Graph], wanted: Iterable[Any]) -> None:
+    """Refuse what is no operator, or the operator of no node.
 
     Args:
-        graph: Graph to look in.
+        graphs: Graphs to look in; an operator of one of them is enough.
         wanted: Operators: objects (`torch.ops.aten.linear`, with or without overload) or names ("aten.linear",
             "aten.linear.default", with or without "torch.ops." before it).
 
     Raises:
-        PartitionError: An entry is no operator, or matches nothing in the graph.
+        PartitionError: An entry is no operator, or matches nothing in the graphs.
     """
     if isinstance(wanted, str):
         raise PartitionError(
@@ -101,17 +101,23 @@ def find_operators(graph: torch.fx.Graph, wanted: Iterable[Any]) -> set[torch.fx
             expected="a collection of operators or names",
             fix=f"Write {{{wanted!r}}}.",
         )
-    nodes: dict[str, list[torch.fx.Node]] = {}
-    for node in filter(is_operator, graph.nodes):
-        nodes.setdefault(operator_name(node), []).append(node)
-    chosen: set[torch.fx.Node] = set()
+    known = dict.fromkeys(operator_name(node) for graph in graphs for node in filter(is_operator, graph.nodes))
     for entry in wanted:
         name = _wanted_name(entry)
-        matching = [key for key in nodes if key == name or key.rpartition(".")[0] == name]
-        if not matching:
-            raise _unmatched(name, list(nodes))
-        chosen.update(node for key in matching for node in nodes[key])
-    return chosen
+        if not any(_matches(key, name) for key in known):
+            raise _unmatched(name, list(known))
+
+
+def find_operators(graph: torch.fx.Graph, wanted: Iterable[Any]) -> set[torch.fx.Node]:
+    """The nodes whose operator is one of `wanted`, which `check_operators` has let pass."""
+    names = [_wanted_name(entry) for entry in wanted]
+    nodes = filter(is_operator, graph.nodes)
+    return {node for node in nodes if any(_matches(operator_name(node), name) for name in names)}
+
+
+def _matches(operator: str, name: str) -> bool:
+    """Whether a name is an operator's own, or its own without the overload."""
+    return operator == name or operator.rpartition(".")[0] == name
 
 
 def _wanted_name(entry: Any) -> str:

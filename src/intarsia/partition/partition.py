@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,11 @@ from intarsia.core.signature import EngineSignature
 from intarsia.errors import EngineBuildFailed, PartitionError
 from intarsia.partition.asserts import remove_asserts
 from intarsia.partition.layout import copy_shared_layouts, make_outputs_contiguous
-from intarsia.partition.operators import find_operators, is_operator, operator_name
+from intarsia.partition.operators import check_operators, find_operators, is_operator, operator_name
 from intarsia.partition.order import Block, Units
 from intarsia.partition.plan import Plan, Planner, Supports, block_inputs, block_outputs
 from intarsia.partition.split import Splitter
-from intarsia.partition.state import State
+from intarsia.partition.state import State, written_memory
 
 SUPPORTED = "supported"
 
@@ -46,7 +46,7 @@ def partition(
     """Cut a captured program into partitions for engines, with plain torch operators between them.
 
     Only tensors cross into a partition: it works symbolic sizes out again from the shapes of its inputs. It holds
-    the state that it reads and that nobody writes; state that is written stays at the root and goes in as an
+    the state that it reads and that no method writes; state that is written stays at the root and goes in as an
     argument. It returns contiguous tensors that alias nothing; operators that merely change the layout of what an
     engine returns stay in torch.
 
@@ -67,11 +67,57 @@ def partition(
         1 of 1 operators in 1 engine
         engine   1  aten.linear.default  supported
     """
+    (parts,) = partition_methods(
+        {"forward": program},
+        supports=supports,
+        torch_executed_ops=torch_executed_ops,
+        min_block_size=min_block_size,
+        prefix=prefix,
+    ).values()
+    return parts
+
+
+def partition_methods(
+    programs: Mapping[str, torch.export.ExportedProgram],
+    *,
+    supports: Supports,
+    torch_executed_ops: Iterable[Any] = (),
+    min_block_size: int = 1,
+    prefix: str,
+) -> dict[str, Partitioned]:
+    """Cut several captured programs, each as `partition` does; an operator name has to match in one of them.
+
+    Args:
+        programs: By the names of the methods that they are.
+        supports: As for `partition`.
+        torch_executed_ops: Likewise.
+        min_block_size: Likewise.
+        prefix: Likewise, in each program.
+
+    Raises:
+        PartitionError: As for `partition`.
+    """
     _check_block_size(min_block_size)
     kept_ops = torch_executed_ops if isinstance(torch_executed_ops, str) else tuple(torch_executed_ops)
+    check_operators([program.graph for program in programs.values()], kept_ops)
+    wishes = _Wishes(supports, kept_ops, min_block_size, frozenset(written_memory(programs.values())))
+    return {name: _partition(program, wishes, prefix) for name, program in programs.items()}
+
+
+@dataclass(frozen=True)
+class _Wishes:
+    """What a caller asked for, and the memory that a method of the model writes."""
+
+    supports: Supports
+    kept_ops: Iterable[Any]
+    min_block_size: int
+    written: frozenset[Hashable]
+
+
+def _partition(program: torch.export.ExportedProgram, wishes: _Wishes, prefix: str) -> Partitioned:
     refused: dict[str, str] = {}
     while True:
-        attempt = _Attempt(program, supports, kept_ops, min_block_size, refused)
+        attempt = _Attempt(program, wishes, refused)
         faults = attempt.settle()
         if not faults:
             return attempt.split(prefix)
@@ -88,24 +134,17 @@ def _check_block_size(found: Any) -> None:
 class _Attempt:
     """One try at a plan, on a graph of its own: what turns out not to fit is refused in the next one."""
 
-    def __init__(
-        self,
-        program: torch.export.ExportedProgram,
-        supports: Supports,
-        kept_ops: Iterable[Any],
-        min_block_size: int,
-        refused: Mapping[str, str],
-    ) -> None:
+    def __init__(self, program: torch.export.ExportedProgram, wishes: _Wishes, refused: Mapping[str, str]) -> None:
         self._program = program
         self._module = program.module(check_guards=False)
         graph = self._module.graph
         self._removed = remove_asserts(graph)
         _complete_metadata(graph)
-        self._state = State(self._module)
-        kept = find_operators(graph, kept_ops)
+        self._state = State(self._module, wishes.written)
+        kept = find_operators(graph, wishes.kept_ops)
         self._operators = {node: operator_name(node) for node in graph.nodes if is_operator(node)}
-        planner = Planner(self._module, self._state, supports=supports, kept=kept, refused=refused)
-        self._plan: Plan = planner.plan(min_block_size)
+        planner = Planner(self._module, self._state, supports=wishes.supports, kept=kept, refused=refused)
+        self._plan: Plan = planner.plan(wishes.min_block_size)
         self._units: list[Block] = []
 
     def settle(self) -> dict[str, str]:
@@ -140,7 +179,14 @@ class _Attempt:
             OperatorPlacement(node.name, operator, places.get(node, "torch"), self._plan.reasons.get(node, SUPPORTED))
             for node, operator in self._operators.items()
         ]
-        return Partitioned(hybrid, Coverage(tuple(placements), self._removed))
+        held = tuple((name, state) for name in partitions for state in _state_in(hybrid.get_submodule(name)))
+        return Partitioned(hybrid, Coverage(tuple(placements), self._removed, held=held))
+
+
+def _state_in(partition: torch.nn.Module) -> list[str]:
+    """Names of the state that a partition holds."""
+    graph = partition.graph if isinstance(partition, torch.fx.GraphModule) else torch.fx.Graph()
+    return list(dict.fromkeys(str(node.target) for node in graph.find_nodes(op="get_attr")))
 
 
 def _signature_fault(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> str | None:

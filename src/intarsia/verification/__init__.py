@@ -2,6 +2,8 @@
 
 from intarsia.verification.bits import snapshot
 from intarsia.verification.drawing import Call, Drawing, UndrawableInput
+from intarsia.verification.methods import MethodsVerification, verify_methods
+from intarsia.verification.reference import Entry
 from intarsia.verification.result import Check, Leaf, Verification
 from intarsia.verification.sizes import middle
 from intarsia.verification.tolerances import TOLERANCES, Tolerance
@@ -12,8 +14,10 @@ __all__ = [
     "Call",
     "Check",
     "Drawing",
+    "Entry",
     "Inputs",
     "Leaf",
+    "MethodsVerification",
     "Stages",
     "Tolerance",
     "UndrawableInput",
@@ -21,4 +25,5 @@ __all__ = [
     "middle",
     "snapshot",
     "verify",
+    "verify_methods",
 ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 
@@ -14,6 +15,9 @@ from intarsia.verification.leaves import LeafErrors
 from intarsia.verification.result import Check
 from intarsia.verification.sides import Outcome, Side, Watched, call, outcome_difference
 
+Sides: TypeAlias = Mapping[str, Side]
+"""What is called, by the names of the methods; of one program alone the name is empty."""
+
 PARTS = ("outputs", "state", "inputs")
 
 
@@ -22,21 +26,21 @@ class Model:
     """The model to compare with.
 
     Attributes:
-        side: Is called.
+        sides: Its entry points, by the names of the methods.
         tensors: Its own tensors that have the names of watched state, by name.
-        misfit: How the names of its arguments differ from the program's inputs, or no text.
+        misfits: How the names of the arguments of each differ from the program's inputs, or no text.
     """
 
-    side: Side
+    sides: Sides
     tensors: dict[str, torch.Tensor]
-    misfit: str
+    misfits: Mapping[str, str]
 
 
 class Record:
     """Makes calls on every side, and notes where they differ.
 
     Args:
-        subject: The program.
+        subject: The program, or its methods.
         eager: The graph that says what is right, to the bit.
         retraced: The retraced program, if there is one.
         model: What says what is right, within tolerances, if there is one.
@@ -49,7 +53,7 @@ class Record:
     """
 
     def __init__(
-        self, subject: Side, eager: Side, retraced: Side | None, model: Model | None, watched: Watched
+        self, subject: Sides, eager: Sides, retraced: Sides | None, model: Model | None, watched: Watched
     ) -> None:
         self._subject = subject
         self._eager = eager
@@ -79,8 +83,8 @@ class Record:
             seed = self.calls
             self.calls += 1
             progress(f"call {self.calls}{_at(made)}")
-            found = call(self._subject, made, self._watched, seed)
-            expected = call(self._eager, made, self._watched, seed)
+            found = call(self._subject[made.method], made, self._watched, seed)
+            expected = call(self._eager[made.method], made, self._watched, seed)
             if self._runs_out(found, expected):
                 self.calls -= 1
                 self._stop = f"not compared after call {self.calls}: program and graph both raise ({found.fault})"
@@ -127,7 +131,7 @@ class Record:
     def _compare_retraced(self, made: Call, expected: Outcome, seed: int) -> None:
         if self._retraced is None or self.retrace_fault:
             return
-        found = call(self._retraced, made, self._watched, seed)
+        found = call(self._retraced[made.method], made, self._watched, seed)
         texts = [found.fault] if found.fault else [outcome_difference(part, found, expected) for part in PARTS]
         self.retrace_fault = next((self._place(made) + text for text in texts if text), "")
 
@@ -135,17 +139,21 @@ class Record:
         if self._model is None:
             return
         tensors = self._model.tensors
-        expected = call(self._model.side, made, Watched(tensors), seed)
+        expected = call(self._model.sides[made.method], made, Watched(tensors), seed)
         if expected.fault:
             raise ConventionError(
-                "the reference",
+                f"the reference, method {made.method!r}" if made.method else "the reference",
                 found=f"a model that raises {expected.fault}",
                 expected="a model that takes the program's inputs",
-                consequence=self._model.misfit,
+                consequence=self._model.misfits[made.method],
                 fix="Pass the model that the program was made of, or inputs that suit both.",
             )
         one, other = ({f"state '{name}'": outcome.state[name] for name in tensors} for outcome in (found, expected))
-        self.leaves.add({**found.outputs, **one}, {**expected.outputs, **other})
+        outputs = [
+            {f"{made.method}: {name}" if made.method else name: leaf for name, leaf in outcome.outputs.items()}
+            for outcome in (found, expected)
+        ]
+        self.leaves.add({**outputs[0], **one}, {**outputs[1], **other})
 
     def _note(self, name: str, made: Call, text: str) -> None:
         if text:
@@ -156,7 +164,8 @@ class Record:
 
 
 def _at(made: Call) -> str:
-    return f" ({made.place})" if made.place else ""
+    method = f" of {made.method}" if made.method else ""
+    return f"{method} ({made.place})" if made.place else method
 
 
 _ADVICE = "Its ranges are wrong, or the drawn inputs do not suit it: pass inputs that do."

@@ -108,7 +108,11 @@ class Verification:
         return facts
 
     def __str__(self) -> str:
-        lines = [f"verification: {'ok' if self.ok else 'FAILED'}, {self.calls} calls"]
+        return self.text("verification")
+
+    def text(self, heading: str) -> str:
+        """The result as a table under a heading."""
+        lines = [f"{heading}: {'ok' if self.ok else 'FAILED'}, {self.calls} calls"]
         lines += [f"  sizes tried: {'; '.join(self.sizes)}"] if self.sizes else []
         lines += _leaf_table(self.leaves)
         lines += _align([("parity", "", ""), *((check.name, _word(check.ok), check.detail) for check in self.parity)])

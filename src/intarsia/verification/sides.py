@@ -59,6 +59,28 @@ class ProgramSide:
 
 
 @dataclass(frozen=True)
+class MethodSide:
+    """A method whose program runs with state that it shares with other methods.
+
+    Attributes:
+        runnable: Is called.
+        names: Names of the state, by `state_key` of the tensors that the programs were made of.
+    """
+
+    runnable: Runnable
+    names: Mapping[Any, str]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the method once."""
+        return self.runnable(*args, **kwargs)
+
+    def live(self, original: Any) -> torch.Tensor | None:
+        """The tensor that the methods run with in place of one of the tensors that they were made of."""
+        name = self.names.get(state_key(original))
+        return None if name is None else self.runnable.state[name]
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What one call did, copied.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -12,13 +11,13 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
 from intarsia._torch import pytree
-from intarsia.core.paths import input_paths
 from intarsia.errors import ConventionError, IntarsiaError, with_article
 from intarsia.verification.double import Double
 from intarsia.verification.drawing import Call, Drawing
 from intarsia.verification.graphs import state_key
 from intarsia.verification.parity import compare_programs, excuse, no_comparison
 from intarsia.verification.record import Model, Record
+from intarsia.verification.reference import Entry, Reference, read_references
 from intarsia.verification.result import Verification
 from intarsia.verification.sides import ProgramSide, Runnable, Watched, fault_text
 from intarsia.verification.sizes import corners
@@ -30,7 +29,7 @@ Inputs: TypeAlias = Sequence[tuple[Sequence[Any], Mapping[str, Any]]]
 """Calls to make: pairs of positional and keyword arguments."""
 
 Progress: TypeAlias = Callable[[int, int, str], None]
-"""Is told how many steps are done, how many there are, and the name of the next one ("" at the end)."""
+"""Is told how many calls are done, how many there are, and the name of what comes next ("" at the end)."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +40,40 @@ class Stages:
         export: Hybrid to program, without a retrace; takes example arguments, or None twice.
         retrace: Graph module to program, by `torch.export.export`; takes example arguments.
         run: Makes a program callable, with its own copy of the state that it writes.
+        run_methods: Makes the programs of several methods callable, which share their copy of the state.
     """
 
     export: Callable[[GraphModule, Any, Any], ExportedProgram]
     retrace: Callable[[GraphModule, Any, Any], ExportedProgram]
     run: Callable[[ExportedProgram], Runnable]
+    run_methods: Callable[[Mapping[str, ExportedProgram]], Mapping[str, Runnable]]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What is to be compared.
+
+    Attributes:
+        program: The program.
+        eager: The graph module that says what is right.
+        calls: Calls to make.
+        findings: What came up while they were made.
+    """
+
+    program: ExportedProgram
+    eager: GraphModule
+    calls: Sequence[Call]
+    findings: Sequence[str]
+
+    @property
+    def steps(self) -> int:
+        """How many calls it takes to compare."""
+        return len(self.calls) * CALLS
 
 
 def verify(
     subject: GraphModule | ExportedProgram,
-    reference: torch.nn.Module | None,
+    reference: Entry | None,
     inputs: Inputs | None,
     *,
     stages: Stages,
@@ -61,37 +84,57 @@ def verify(
 
     Args:
         subject: A hybrid, whose export is verified, or an exported program. No tensor of it is changed.
-        reference: The model that it was made of, to compare outputs with, within tolerances. Not changed.
+        reference: The model that it was made of, or a bound method of it, to compare outputs with, within tolerances.
+            Not changed.
         inputs: Calls to make; drawn at the corners of the ranges when None.
         stages: What other stages do.
         example: A call whose integers tell what may be drawn where the graph does not; unused when inputs are given.
-        progress: Called with steps done, steps in all, and the name of the next one.
+        progress: Called with calls done, calls in all, and the name of what comes next.
 
     Raises:
         UndrawableInput: Inputs cannot be drawn.
         ConventionError: The subject does not say how it is called, or the reference does not take its inputs.
         ArgumentError: Given inputs do not fit the program.
+        CaptureError: The reference is no module, and no bound method of one.
     """
+    prepared = prepare(subject, inputs, example, stages)
+    steps = Steps(prepared.steps, progress)
+    result = compare(prepared, None if reference is None else read_references({"": reference})[""], stages, steps)
+    steps.end()
+    return result
+
+
+def prepare(
+    subject: GraphModule | ExportedProgram,
+    inputs: Inputs | None,
+    example: tuple[Sequence[Any], Mapping[str, Any]] | None,
+    stages: Stages,
+) -> Prepared:
+    """The two that are compared, and the calls to make; arguments as for `verify`."""
     calls = None if inputs is None else _read_inputs(inputs)
-    program, eager = _prepare(subject, calls, stages)
+    program, eager = _read_subject(subject, calls, stages)
     findings = ["inputs were given, so the corners of the ranges were not tried"]
     if calls is None:
         calls, findings = _draw(program, example)
-    steps = _Steps(len(calls) * CALLS + 2, progress)
-    steps.begin("retracing")
+    return Prepared(program, eager, calls, findings)
+
+
+def compare(prepared: Prepared, reference: Reference | None, stages: Stages, steps: Steps) -> Verification:
+    """Compare one program; arguments as for `verify`."""
+    program, eager, calls = prepared.program, prepared.eager, prepared.calls
+    steps.tell("retracing")
     retraced, fault = _retrace(eager, calls, stages)
     record = _compare_calls(program, eager, retraced, reference, stages)
     sequence = [made for made in calls for _ in range(CALLS)]
     record.make(sequence, steps.begin)
-    findings += record.findings()
-    steps.begin("comparing graphs")
+    findings = [*prepared.findings, *record.findings()]
+    steps.tell("comparing graphs")
     fault = fault or record.retrace_fault
     if fault:
         findings.append(f"the retrace itself is wrong: {fault}")
     parity = no_comparison("there is no retrace") if retraced is None else compare_programs(program, retraced)
     if fault:
         parity = tuple(excuse(check) for check in parity)
-    steps.end()
     return Verification(
         leaves=record.leaves.close(),
         parity=(*record.checks(), *parity),
@@ -101,20 +144,31 @@ def verify(
     )
 
 
-class _Steps:
-    """Tells how far a verification has come."""
+class Steps:
+    """Tells how far a verification has come, in calls."""
 
     def __init__(self, total: int, progress: Progress | None) -> None:
         self._total = total
         self._begun = 0
         self._progress = progress
+        self._method = ""
+
+    def within(self, method: str) -> None:
+        """Have the names of the next steps begin with that of a method, or with nothing."""
+        self._method = f"{method}: " if method else ""
+
+    def tell(self, name: str) -> None:
+        """Tell what comes next, which is no call."""
+        if self._progress:
+            self._progress(self._begun, self._total, self._method + name)
 
     def begin(self, name: str) -> None:
-        if self._progress:
-            self._progress(self._begun, self._total, name)
+        """Tell which call comes next."""
+        self.tell(name)
         self._begun += 1
 
     def end(self) -> None:
+        """Tell that all is done."""
         if self._progress:
             self._progress(self._total, self._total, "")
 
@@ -139,7 +193,7 @@ def _bad_inputs(found: str) -> ConventionError:
     )
 
 
-def _prepare(
+def _read_subject(
     subject: GraphModule | ExportedProgram, calls: Sequence[Call] | None, stages: Stages
 ) -> tuple[ExportedProgram, GraphModule]:
     """The program to verify, and the graph module that says what is right."""
@@ -195,7 +249,7 @@ def _compare_calls(
     program: ExportedProgram,
     eager: GraphModule,
     retraced: ExportedProgram | None,
-    reference: torch.nn.Module | None,
+    reference: Reference | None,
     stages: Stages,
 ) -> Record:
     """A record of the sides, each with its own written state."""
@@ -205,23 +259,27 @@ def _compare_calls(
     written = Watched.of(program, programs).tensors
     double = Double(eager, {state_key(tensor) for tensor in written.values()})
     watched = Watched.of(program, [*programs, double])
-    model = None if reference is None else _model(reference, program, written, watched)
-    return Record(subject, double, other, model, watched)
+    model = None if reference is None else read_model({"": reference}, {"": program}, written, watched)
+    return Record({"": subject}, {"": double}, None if other is None else {"": other}, model, watched)
 
 
-def _model(
-    reference: torch.nn.Module, program: ExportedProgram, written: Mapping[str, torch.Tensor], watched: Watched
+def read_model(
+    references: Mapping[str, Reference],
+    programs: Mapping[str, ExportedProgram],
+    written: Mapping[str, torch.Tensor],
+    watched: Watched,
 ) -> Model:
-    named = {**dict(reference.named_parameters()), **dict(reference.named_buffers())}
-    own = {state_key(named[name]) for name in written if name in named}
-    tensors = {name: named[name] for name in watched.tensors if name in named}
-    return Model(Double(reference, own), tensors, _misfit(reference, program))
+    """The model to compare with, on one double of it.
 
-
-def _misfit(reference: torch.nn.Module, program: ExportedProgram) -> str:
-    """A sentence that tells how a model's arguments differ in name from a program's inputs, or no text."""
-    takes, inputs = list(inspect.signature(reference.forward).parameters), input_paths(program)
-    arguments = list(dict.fromkeys(path.partition("[")[0].partition(".")[0] for path in inputs))
-    if takes[: len(arguments)] == arguments:
-        return ""
-    return f"Its forward takes {', '.join(takes) or 'nothing'}; the program takes {', '.join(inputs) or 'nothing'}."
+    Args:
+        references: By the names of the methods; all on one root.
+        programs: Likewise.
+        written: State that a call writes, by name.
+        watched: State to look at.
+    """
+    first = next(iter(references.values()))
+    double = first.double({state_key(first.named[name]) for name in written if name in first.named})
+    tensors = {name: first.named[name] for name in watched.tensors if name in first.named}
+    sides = {name: reference.side(double) for name, reference in references.items()}
+    misfits = {name: reference.misfit(programs[name]) for name, reference in references.items()}
+    return Model(sides, tensors, misfits)
