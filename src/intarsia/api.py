@@ -15,7 +15,8 @@ from intarsia.core.coverage import coverage, find_coverage, keep_coverage
 from intarsia.core.examples import examples_by_method
 from intarsia.core.ledger import Ledger, told
 from intarsia.core.registry import find_backend
-from intarsia.engines import build_engines, build_methods, check_options
+from intarsia.engines.build import build_engines, check_options
+from intarsia.engines.methods import build_methods
 from intarsia.errors import IntarsiaError
 from intarsia.formats.layout import METHOD
 from intarsia.formats.loading import load_methods

@@ -55,7 +55,7 @@ def compile_target(
     options = _read_options(option or ())
 
     from intarsia.core.registry import find_backend
-    from intarsia.engines import check_options
+    from intarsia.engines.build import check_options
 
     check_options(find_backend(backend), options)  # what is mistyped is told before the model is made
     made = load_target(target)

@@ -100,14 +100,27 @@ def load_file(file: Path, imports: Sequence[str] | None) -> Program | Methods:
         FormatError: The file cannot be read, or a class that it names must be imported first.
         TargetError: A module cannot be imported.
     """
+    from intarsia import api
+
+    with loading(file, imports):
+        return api.load(file)
+
+
+@contextmanager
+def loading(file: Path, imports: Sequence[str] | None) -> Iterator[None]:
+    """Import what a file needs, and tell that loading it takes a while, and which option helps where it fails.
+
+    Raises:
+        FormatError: The file cannot be read, or a class that it names must be imported first.
+        TargetError: A module cannot be imported.
+    """
     import_modules(imports or ())
 
-    from intarsia import api
     from intarsia.formats.loading import UnknownContainer
 
     with activity(f"loading {file}"):
         try:
-            return api.load(file)
+            yield
         except UnknownContainer as error:
             module = error.container.rpartition(".")[0] or "MODULE"
             fix = f"Add --import {module}, or another module that registers it: a load imports nothing by itself."
