@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from importlib.abc import MetaPathFinder
@@ -15,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from intarsia import api
 from intarsia.cli import main
-from intarsia.cli.application import app
+from intarsia.cli.application import READER_GONE, app
 from intarsia.errors import FormatError
 from intarsia.formats.writer import Writer
 
@@ -159,7 +161,7 @@ def test_version_and_help_do_not_import_torch() -> None:
     code = """
 import sys
 from typer.testing import CliRunner
-from intarsia.cli.application import app
+from intarsia.cli.application import READER_GONE, app
 from intarsia.errors import FormatError
 for arguments in (["--version"], ["--help"], ["compile", "--help"], ["export", "--help"]):
     result = CliRunner().invoke(app, arguments)
@@ -343,7 +345,7 @@ def test_an_interruption_of_a_command_that_writes_nothing_speaks_of_no_file(
     def stop(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(api, "load_program", stop)
+    monkeypatch.setattr(api, "load", stop)
     result = invoke("inspect", "m.pt2")
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (130, "interrupted")
 
@@ -383,3 +385,25 @@ def always():
         result = invoke("compile", f"modes_{mode}.py:{factory}", "-o", "m.pt2", "--force")
         assert result.exit_code == 0, result.output
         assert ("captured in training mode" in result.stdout) is (told and factory == "dropping")
+
+
+@pytest.mark.parametrize("arguments", [["doctor", "--json"], ["compile", "nowhere:factory", "-o", "m.pt2"]])
+def test_reader_that_goes_away_ends_a_command_as_sigpipe_would(arguments: list[str], tmp_path: Path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "intarsia", *arguments]
+    answer = subprocess.run(command, cwd=tmp_path, stdout=writer, stderr=writer, check=False)
+    os.close(writer)
+    assert answer.returncode == READER_GONE
+
+
+def test_output_without_room_is_told_and_is_no_fault_of_ours(monkeypatch: pytest.MonkeyPatch, folder: Path):
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(sys.modules["intarsia.cli.doctor"].typer, "echo", refuse)
+    answer = invoke("doctor", "--json")
+    assert answer.exit_code == 2
+    assert answer.stderr.splitlines()[-1].startswith(
+        "error: standard output: found that it cannot be written (No space"
+    )

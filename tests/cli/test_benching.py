@@ -169,7 +169,7 @@ def test_the_ratio_says_what_is_over_what(here: Path) -> None:
     assert "2 takes twice as long as the file" in told
 
 
-@pytest.mark.parametrize(("upper", "hinted"), [(5.0, False), (20.0, True)])
+@pytest.mark.parametrize(("upper", "hinted"), [(2.5, False), (4.0, True)])
 def test_quartiles_far_apart_are_answered_with_a_hint(
     here: Path, monkeypatch: pytest.MonkeyPatch, upper: float, hinted: bool
 ) -> None:

@@ -81,7 +81,7 @@ def test_a_class_of_the_outputs_is_known_after_its_import(folder: Path, command:
     refused = invoke(*arguments)
     assert refused.exit_code == 2
     assert f"found arguments or outputs in a {module}.Outputs, which this process does not know" in refused.stderr
-    assert "Add --import MODULE, which names the module of that class: a load imports nothing" in refused.stderr
+    assert f"Add --import {module}, or another module that registers it: a load imports nothing" in refused.stderr
     assert module not in sys.modules
     result = invoke(*arguments, "--import", "json", "--import", f"{module}.py" if command == "run" else module)
     assert result.exit_code == 0, result.output

@@ -28,6 +28,9 @@ def bare():
 def pair():
     return torch.nn.Linear(4, 3), ()
 
+def lonely():
+    return (torch.nn.Linear(4, 3),)
+
 def no_model():
     return "model", (), None, None
 
@@ -65,6 +68,7 @@ def stop():
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with one module of factories, and one that cannot be imported."""
     (tmp_path / "factories_here.py").write_text(FACTORIES)
+    (tmp_path / "calendar.py").write_text(FACTORIES)
     (tmp_path / "broken_here.py").write_text("import a_package_that_is_not_there\n")
     (tmp_path / "failing_here.py").write_text("raise RuntimeError('as the module says')\n")
     monkeypatch.chdir(tmp_path)
@@ -83,6 +87,11 @@ def test_a_factory_is_found_by_module_and_by_file(folder: Path, place: str) -> N
     assert set(target.dynamic_shapes) == {"input"}
 
 
+def test_a_factory_may_leave_keywords_and_dynamic_shapes_out(folder: Path) -> None:
+    target = load_target("factories_here:pair")
+    assert (target.args, target.kwargs, target.dynamic_shapes) == ((), {}, None)
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -98,7 +107,8 @@ def test_a_factory_is_found_by_module_and_by_file(folder: Path, place: str) -> N
         ("factories_here.py", "no factory name"),
         ("", "no text"),
         ("factories_here:bare", "Linear returned"),
-        ("factories_here:pair", "a tuple of 2 returned"),
+        ("factories_here:lonely", "a tuple of 1 returned"),
+        ("calendar.py:good", "a file of the name of Python's own module 'calendar'"),
         ("factories_here:no_model", "a model of type str"),
         ("factories_here:list_args", "args of type list"),
         ("factories_here:list_kwargs", "kwargs of type list"),
@@ -114,7 +124,7 @@ def test_a_target_that_does_not_fit_is_refused_by_name(folder: Path, text: str, 
 
 def test_a_missing_factory_is_answered_with_those_that_exist(folder: Path) -> None:
     with pytest.raises(
-        TargetError, match=r"It has good, raises, bare, pair, no_model, list_args, list_kwargs, .*stop\."
+        TargetError, match=r"It has good, raises, bare, pair, lonely, no_model, list_args, list_kwargs, .*stop\."
     ):
         load_target("factories_here:missing")
 
@@ -158,9 +168,12 @@ def test_a_factory_of_a_hybrid_returns_it_alone_or_with_arguments(folder: Path, 
 @pytest.mark.parametrize(
     ("name", "found"),
     [
-        ("bare", "Linear returned, expected a torch.fx.GraphModule or a tuple"),
+        (
+            "bare",
+            "Linear returned, expected a torch.fx.GraphModule or a tuple.* `intarsia compile` makes a hybrid of it",
+        ),
         ("pair", "a tuple of 2 returned"),
-        ("good", "a hybrid of type Linear"),
+        ("good", "a hybrid of type Linear.* `intarsia compile` makes a hybrid of it"),
         ("hybrid_with_list", "args of type list"),
         ("hybrid_with_list_of_keywords", "kwargs of type list"),
     ],

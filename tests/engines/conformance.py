@@ -362,6 +362,12 @@ class BackendConformance:
             with pytest.raises(EngineError, match="engine"):
                 RUN([torch.randn(2, 3)], damaged, signature)
 
+    def test_it_accepts_what_it_has_just_built_and_nothing_of_another_version(self, backend: Backend) -> None:
+        built = backend.build(export(Calls(torch.relu), (torch.randn(2, 3),)), {})
+        assert backend.available() is None
+        assert backend.accepts(built.backend_version, built.target) is None
+        assert "0.0.1" in (backend.accepts("0.0.1", built.target) or "")
+
     def test_a_library_that_is_not_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
         backend = type(find_backend(self.name))()
         program = export(Calls(torch.relu), (torch.randn(2, 3),))

@@ -9,7 +9,7 @@ from torch import nn
 from intarsia.capture import capture
 from intarsia.core.backend import BuiltEngine
 from intarsia.core.coverage import coverage
-from intarsia.engines import build_engines
+from intarsia.engines.build import build_engines
 from intarsia.errors import ArgumentError, EngineBuildFailed, EngineUnavailable, HybridError
 from intarsia.partition import partition
 from intarsia.surgery import export

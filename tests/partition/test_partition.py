@@ -469,6 +469,21 @@ def test_order_of_effects_wins_over_larger_engines():
     same(found, Model()(x))
 
 
+def test_attention_that_drops_nothing_has_no_place_among_effects():
+    """Torch calls attention random for the dropout that it can have, here in two towers that meet at the end."""
+
+    class Model(nn.Module):
+        def forward(self, x, y):
+            seen = nn.functional.scaled_dot_product_attention(x, x, x)
+            read = nn.functional.scaled_dot_product_attention(y, y, y)
+            return seen + read.sort(-1)[0]
+
+    args = (torch.randn(1, 2, 3, 4), torch.randn(1, 2, 3, 4))
+    result = cut(Model(), args, supports=refuse("sort"))
+    same(result.hybrid(*args), Model()(*args))
+    assert [p.operator for p in result.coverage.placements if p.place == "torch"] == ["aten.sort.default"]
+
+
 def test_mutated_input_is_written_last():
     class Model(nn.Module):
         def forward(self, x, cache):

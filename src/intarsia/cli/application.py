@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -9,6 +11,8 @@ import typer
 from typer.core import TyperGroup
 
 from intarsia.cli.benching import bench_file
+from intarsia.cli.checking import check_file
+from intarsia.cli.comparing import compare_files
 from intarsia.cli.compiling import compile_target
 from intarsia.cli.doctor import examine_installation
 from intarsia.cli.exporting import export_hybrid
@@ -16,6 +20,16 @@ from intarsia.cli.faults import tell_fault, tell_interruption
 from intarsia.cli.inspecting import inspect_file
 from intarsia.cli.running import run_file
 from intarsia.cli.verifying import verify_file
+
+READER_GONE = 141
+"""What a shell answers for a command that SIGPIPE ended: 1 would say that something was checked and wrong."""
+
+
+def _discard_output() -> None:
+    """Let the flushes at Python's end meet no closed pipe."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())
 
 
 class _ReportingGroup(TyperGroup):
@@ -28,7 +42,17 @@ class _ReportingGroup(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            return self._invoke_telling(ctx)
+        except BrokenPipeError as error:
+            _discard_output()
+            raise typer.Exit(READER_GONE) from error
+
+    def _invoke_telling(self, ctx: Any) -> Any:
+        try:
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()  # here, where it can still be told that there is no room
         except KeyboardInterrupt as error:
             tell_interruption(ctx.invoked_subcommand)
             raise typer.Exit(130) from error
@@ -53,6 +77,8 @@ app = typer.Typer(
 app.command("compile")(compile_target)
 app.command("export")(export_hybrid)
 app.command("inspect")(inspect_file)
+app.command("check")(check_file)
+app.command("diff")(compare_files)
 app.command("verify")(verify_file)
 app.command("run")(run_file)
 app.command("bench")(bench_file)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +15,7 @@ from intarsia.cli.inputs import (
     Against,
     File,
     Imports,
+    MethodName,
     call_program,
     draw_calls,
     drawing_faults,
@@ -33,12 +34,13 @@ if TYPE_CHECKING:
     from intarsia.verification import Call
 
 _COMPILED = "torch.compile"
-_WILD = 10  # how many times the lower quartile the upper one is where a hint is worth while
+_WILD = 3  # how many times the lower quartile the upper one is, from where on the medians tell little
 
 
 def bench_file(
     file: File,
     *,
+    method: MethodName = None,
     against: Against = None,
     inputs: Annotated[
         list[Path] | None,
@@ -62,12 +64,14 @@ def bench_file(
 
     import torch
 
+    from intarsia.core.entry import owner_of
     from intarsia.measurement import measure
     from intarsia.verification import Call
 
     begin = time.perf_counter()
-    program = load_program(file, imports)
+    program = load_program(file, imports, method)
     load_s = time.perf_counter() - begin
+    target = target and target.of_method(f"target {against!r}", method)
     if inputs:
         made = read_call(program, inputs[0])
     elif target:
@@ -78,9 +82,9 @@ def bench_file(
     sides = {file.name: _side(made, lambda *args, **kwargs: call_program(program, args, kwargs))}
     prepare: dict[str, Callable[[], None]] = {file.name: program.reset}
     if target:
-        model = reference_of(target)
+        model = reference_of(target.model)
         sides |= {"eager": _side(made, _reference(model)), _COMPILED: _side(made, torch.compile(model))}
-        prepare |= dict.fromkeys(("eager", _COMPILED), _reset_of(model))
+        prepare |= dict.fromkeys(("eager", _COMPILED), _reset_of(owner_of(model)))
     try:
         with progress_reporter("timing") as progress, torch.no_grad():
             before = prepare if program.writes else {}
@@ -117,7 +121,7 @@ def _reset_of(model: torch.nn.Module) -> Callable[[], None]:
     return reset
 
 
-def _reference(model: torch.nn.Module) -> Callable[..., Any]:
+def _reference(model: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return model(*args, **kwargs)
@@ -135,7 +139,6 @@ def _reference(model: torch.nn.Module) -> Callable[..., Any]:
 def _print(result: Measurement, load_s: float) -> None:
     import torch
 
-    from intarsia.measurement import PAUSE_S
     from intarsia.report.drawing import plain_table
 
     console = output_console()
@@ -145,23 +148,33 @@ def _print(result: Measurement, load_s: float) -> None:
         (row.name, _time(row.first_call_s), _spread(row.steady_s, _time), _spread(row.ratio, "{:.2f}".format))
         for row in result.rows
     ]
-    console.print(plain_table(columns, rows))
+    shown = len(columns) if len(rows) > 1 else -1  # a file alone is compared with nothing
+    console.print(plain_table(columns[:shown], [row[:shown] for row in rows]))
     for row in result.rows:
         if row.fault:
             console.print(f"{row.name} does not work here: {row.fault}", soft_wrap=True)
-    console.print(
-        f"{result.rounds} rounds, after the first calls and {result.warm_up} rounds of warm-up. In each round the "
-        f"sides take turns; a turn is a pause of {_time(PAUSE_S)}, an untimed call and a timed one. Given are medians "
-        "and, in brackets, the quartiles, between which half of the values lie. The last column is the time of a call "
-        "over that of the file in the same round: 2 takes twice as long as the file. Its median is that of these "
-        "ratios, not the ratio of the medians.",
-        soft_wrap=not console.is_terminal,
-    )
+    for line in _legend(result):
+        console.print(line, soft_wrap=not console.is_terminal)
     if any(row.steady_s and row.steady_s.upper > _WILD * row.steady_s.lower for row in result.rows):
         console.print(
             "Quartiles lie far apart: other work takes the cores, or torch's idle threads do. "
             "Try OMP_WAIT_POLICY=PASSIVE in the environment.",
             soft_wrap=not console.is_terminal,
+        )
+
+
+def _legend(result: Measurement) -> Iterator[str]:
+    from intarsia.measurement import PAUSE_S
+
+    yield (
+        f"{result.rounds} rounds, after the first calls and {result.warm_up} rounds of warm-up: medians and, in "
+        "brackets, the quartiles, between which half of the values lie."
+    )
+    yield f"In each round the sides take turns; a turn is a pause of {_time(PAUSE_S)}, an untimed call and a timed one."
+    if len(result.rows) > 1:
+        yield (
+            "The last column is the time of a call over that of the file in the same round: 2 takes twice as long as "
+            "the file. Its median is that of these ratios, not the ratio of the medians."
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 from rich.console import Console
 from rich.progress import (
@@ -24,9 +25,16 @@ Report = Callable[[int, int, str], None]
 _PLAIN_WIDTH = 160
 
 
+class _Console(Console):
+    """A console that leaves a reader who went away to the application, whose exit code it is."""
+
+    def on_broken_pipe(self) -> None:
+        raise  # noqa: PLE0704 - rich calls this while it handles the BrokenPipeError
+
+
 def output_console() -> Console:
     """Standard output. Without a terminal, and without COLUMNS, the lines are wide, so that tables do not fold."""
-    console = Console(markup=False, highlight=False, emoji=False)
+    console = _Console(markup=False, highlight=False, emoji=False, color_system=_color_system())
     if not (console.is_terminal or "COLUMNS" in os.environ):
         console.width = _PLAIN_WIDTH
     return console
@@ -34,9 +42,20 @@ def output_console() -> Console:
 
 def error_console() -> Console:
     """Standard error, for messages and progress; without a terminal a message is one line."""
-    console = Console(stderr=True, highlight=False, emoji=False)
+    console = _Console(stderr=True, highlight=False, emoji=False, color_system=_color_system())
     console.soft_wrap = not console.is_terminal
     return console
+
+
+def print_heading(text: str) -> None:
+    """Print what stands above the tables of one of several methods; nothing where the text is empty."""
+    if text:
+        output_console().print(f"{text}:")
+
+
+def _color_system() -> Literal["auto"] | None:
+    """None where NO_COLOR is set: rich by itself would leave text bold."""
+    return None if os.environ.get("NO_COLOR") else "auto"
 
 
 @contextmanager
@@ -58,7 +77,7 @@ def activity(task: str) -> Iterator[None]:
 
 @contextmanager
 def progress_reporter(task: str, *, before: str = "") -> Iterator[Report]:
-    """Show progress on standard error: a bar with the time left on a terminal, else a line for each step.
+    """Show progress on standard error: a bar with the time left on a terminal, else a line for each tenth of the steps.
 
     Args:
         task: What goes on, for instance "building engines".
@@ -71,13 +90,27 @@ def progress_reporter(task: str, *, before: str = "") -> Iterator[Report]:
     if not _draws(console):
         if before:
             console.print(before, markup=False)
-        yield lambda done, total, _: console.print(step_text(task, done, total), markup=False)
+        yield _Lines(task, console)
         return
     with _bars(console) as progress:
         bar = progress.add_task(before or task, total=None)
         yield lambda done, total, _: progress.update(
             bar, completed=done, total=total, description=step_text(task, done, total)
         )
+
+
+class _Lines:
+    """Progress as lines: the first step, the last, and between them one for each tenth."""
+
+    def __init__(self, task: str, console: Console) -> None:
+        self._task = task
+        self._console = console
+        self._told: int | None = None
+
+    def __call__(self, done: int, total: int, _: str) -> None:
+        if self._told is None or done - self._told >= max(1, total / 10) or self._told != done == total:
+            self._console.print(step_text(self._task, done, total), markup=False)
+            self._told = done
 
 
 def step_text(task: str, done: int, total: int) -> str:

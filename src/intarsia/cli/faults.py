@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import traceback
 
 from intarsia.cli import INTERRUPTED
@@ -24,7 +25,7 @@ def tell_fault(error: Exception, *, debug: bool) -> None:
         console.print("".join(traceback.format_exception(error)), markup=False, end="")
     elif isinstance(error, FactoryError):
         console.print(error.own_traceback, markup=False, end="")
-    text = str(error) if isinstance(error, IntarsiaError) else _unforeseen(error)
+    text = str(error) if isinstance(error, IntarsiaError) else _unwritable(error) or _unforeseen(error)
     console.print(f"error: {text}", style="red", markup=False)
 
 
@@ -32,6 +33,16 @@ def tell_interruption(command: str | None) -> None:
     """Print to standard error that a command was interrupted."""
     text = f"{INTERRUPTED}: no file is left half-written" if command in _WRITERS else INTERRUPTED
     error_console().print(text, markup=False)
+
+
+def _unwritable(error: Exception) -> str | None:
+    """The message where what a command prints finds no room; what it saves is told by the save itself."""
+    if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return None
+    return (
+        f"standard output: found that it cannot be written ({error.strerror}), expected room for what is printed. "
+        "Make room, or send it elsewhere."
+    )
 
 
 def _unforeseen(error: Exception) -> str:

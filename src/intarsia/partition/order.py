@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import torch
 
@@ -14,7 +14,9 @@ Block = dict[Node, None]
 class Units:
     """A graph's nodes, with the nodes of each block as one unit.
 
-    Operators with an effect (random numbers, checks, writes) keep their order among each other.
+    Operators with an effect (random numbers, checks, writes) keep their order among each other. An engine has none,
+    whatever torch says of its operators: a backend takes only calls that draw no random numbers, such as attention
+    without dropout, and no write or check.
 
     Args:
         graph: Not modified.
@@ -32,13 +34,13 @@ class Units:
                 self._units.append(block)
         self._followers: list[list[int]] = [[] for _ in self._units]
         self._waiting = [0] * len(self._units)
-        self._link(graph.nodes)
+        self._link(graph.nodes, owners)
 
-    def _link(self, nodes: Iterable[Node]) -> None:
+    def _link(self, nodes: Iterable[Node], in_engines: Collection[Node]) -> None:
         previous: Node | None = None
         for node in nodes:
             before = list(node.all_input_nodes)
-            if node.op == "call_function" and node.is_impure():
+            if node.op == "call_function" and node not in in_engines and node.is_impure():
                 before += [previous] if previous is not None else []
                 previous = node
             unit = self._unit_of[node]

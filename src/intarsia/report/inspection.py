@@ -38,8 +38,9 @@ def _parts(facts: ProgramFacts) -> Iterator[RenderableType]:
         rows = [(name, str(count)) for name, count in facts.operators.items()]
         yield plain_table(("operator left in torch", "nodes"), rows)
     if facts.state:
-        yield _state(facts)
-    yield from _sizes(facts.size_bytes, facts.repeated_bytes)
+        yield draw_state(facts.state)
+    if facts.size_bytes:
+        yield from _sizes(facts.size_bytes, facts.repeated_bytes)
     if facts.versions:
         yield plain_table(("made with", "version"), facts.versions.items())
     else:
@@ -95,8 +96,9 @@ def _short_version(text: str) -> str:
     return text.partition("-")[0]
 
 
-def _state(facts: ProgramFacts) -> RenderableType:
-    rows = [(entry.name, entry.kind, entry.type, byte_text(entry.size_bytes), _written(entry)) for entry in facts.state]
+def draw_state(state: tuple[StateFacts, ...]) -> RenderableType:
+    """State entries as a table."""
+    rows = [(entry.name, entry.kind, entry.type, byte_text(entry.size_bytes), _written(entry)) for entry in state]
     return plain_table(("state", "kind", "type", "bytes", "written by"), rows)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
-from intarsia._torch import int_bounds
+from intarsia._torch import int_bounds, is_unbounded
 from intarsia.core.container import EngineContainer
 from intarsia.core.ledger import Ledger
 from intarsia.core.paths import input_paths, output_paths
@@ -183,7 +183,8 @@ def value_type(value: object) -> str:
 
 def range_texts(program: ExportedProgram) -> dict[str, str]:
     """Symbolic size -> the values that it may take, for instance "2 to 256" or "any size"."""
-    return {str(symbol): _range_text(bounds) for symbol, bounds in program.range_constraints.items()}
+    told = {symbol: bounds for symbol, bounds in program.range_constraints.items() if not is_unbounded(bounds)}
+    return {str(symbol): _range_text(bounds) for symbol, bounds in told.items()}
 
 
 def _range_text(bounds: Any) -> str:

@@ -79,7 +79,7 @@ def verify_methods(
         inputs: Calls to make by the names of the methods; drawn where a name is left out.
         stages: What other stages do.
         example: Calls whose integers tell what may be drawn, likewise.
-        progress: Called with steps done, steps in all, and the name of the next one.
+        progress: Called with calls done, calls in all, and the name of what comes next.
 
     Raises:
         ConventionError: `inputs`, `example` or `reference` is no mapping from names of methods, or the model has no

@@ -29,7 +29,7 @@ Inputs: TypeAlias = Sequence[tuple[Sequence[Any], Mapping[str, Any]]]
 """Calls to make: pairs of positional and keyword arguments."""
 
 Progress: TypeAlias = Callable[[int, int, str], None]
-"""Is told how many steps are done, how many there are, and the name of the next one ("" at the end)."""
+"""Is told how many calls are done, how many there are, and the name of what comes next ("" at the end)."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class Prepared:
 
     @property
     def steps(self) -> int:
-        """How many steps it takes to compare."""
-        return len(self.calls) * CALLS + 2
+        """How many calls it takes to compare."""
+        return len(self.calls) * CALLS
 
 
 def verify(
@@ -89,7 +89,7 @@ def verify(
         inputs: Calls to make; drawn at the corners of the ranges when None.
         stages: What other stages do.
         example: A call whose integers tell what may be drawn where the graph does not; unused when inputs are given.
-        progress: Called with steps done, steps in all, and the name of the next one.
+        progress: Called with calls done, calls in all, and the name of what comes next.
 
     Raises:
         UndrawableInput: Inputs cannot be drawn.
@@ -122,13 +122,13 @@ def prepare(
 def compare(prepared: Prepared, reference: Reference | None, stages: Stages, steps: Steps) -> Verification:
     """Compare one program; arguments as for `verify`."""
     program, eager, calls = prepared.program, prepared.eager, prepared.calls
-    steps.begin("retracing")
+    steps.tell("retracing")
     retraced, fault = _retrace(eager, calls, stages)
     record = _compare_calls(program, eager, retraced, reference, stages)
     sequence = [made for made in calls for _ in range(CALLS)]
     record.make(sequence, steps.begin)
     findings = [*prepared.findings, *record.findings()]
-    steps.begin("comparing graphs")
+    steps.tell("comparing graphs")
     fault = fault or record.retrace_fault
     if fault:
         findings.append(f"the retrace itself is wrong: {fault}")
@@ -145,7 +145,7 @@ def compare(prepared: Prepared, reference: Reference | None, stages: Stages, ste
 
 
 class Steps:
-    """Tells how far a verification has come."""
+    """Tells how far a verification has come, in calls."""
 
     def __init__(self, total: int, progress: Progress | None) -> None:
         self._total = total
@@ -157,10 +157,14 @@ class Steps:
         """Have the names of the next steps begin with that of a method, or with nothing."""
         self._method = f"{method}: " if method else ""
 
-    def begin(self, name: str) -> None:
-        """Tell what comes next."""
+    def tell(self, name: str) -> None:
+        """Tell what comes next, which is no call."""
         if self._progress:
             self._progress(self._begun, self._total, self._method + name)
+
+    def begin(self, name: str) -> None:
+        """Tell which call comes next."""
+        self.tell(name)
         self._begun += 1
 
     def end(self) -> None:
