@@ -36,7 +36,7 @@ def engine(*weights: str, name: str = "standin_0", payload: str = "double", sour
     """An engine that doubles, whose source holds some weights as text."""
     text = json.dumps({"function": "double", "weights": weights})
     places = [(text.index(weight), len(weight)) for weight in weights]
-    built = BuiltEngine(payload.encode(), text.encode() if source else None, "1", "anything", {}, places)
+    built = BuiltEngine(payload.encode(), text.encode() if source else None, "1.0", "anything", {}, places)
     data = pack_engine(built, name=name, backend="standin", signature=SIGNATURE)
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
