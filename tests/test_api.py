@@ -16,6 +16,7 @@ from torch.export import Dim
 import intarsia
 from intarsia import api
 from intarsia.core.backend import BuiltEngine
+from intarsia.core.coverage import Coverage
 from intarsia.engines.openvino import OpenVINOBackend
 from intarsia.errors import (
     ArgumentError,
@@ -343,3 +344,14 @@ def test_an_operator_that_turns_out_to_be_refused_goes_to_torch_alone(monkeypatc
     torch.testing.assert_close(both(x), Wave()(x))
     with pytest.raises(EngineBuildFailed, match="partition 'openvino_1': found a refusal by openvino: tanh"):
         intarsia.compile(Wave(), (x,), fallback=False, torch_executed_ops={"aten.sort"})
+
+
+def test_a_file_of_an_exported_program_tells_its_coverage(tmp_path: Path) -> None:
+    hybrid = compile_model(torch_executed_ops={"aten.sort"})
+    args, kwargs = inputs(3)
+    for program in (intarsia.export(hybrid), intarsia.export(hybrid, args, kwargs, retrace=True)):
+        intarsia.save(program, tmp_path / "model.pt2")
+        manifest = intarsia.load(tmp_path / "model.pt2").manifest
+        assert manifest is not None
+        assert manifest.coverage is not None
+        assert Coverage.from_json(manifest.coverage) == intarsia.coverage(hybrid)

@@ -6,6 +6,7 @@ Each says why no public name does. All were tried on torch 2.13.0 and 2.14.1.
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -211,8 +212,18 @@ def is_static_hint(dim: object) -> bool:
 
 
 def int_bounds(bounds: ValueRanges[Any]) -> tuple[int, int | None]:
-    """Lower and upper bound of a range of sizes, the upper one None when there is none; see `bounds_of`."""
-    return max(int(bounds.lower), 0), None if bounds.upper == int_oo else int(bounds.upper)
+    """Lower and upper bound of a range of sizes, 0 and None where there is none; see `bounds_of`.
+
+    A number that a graph reads from a tensor has neither. Torch's own infinities become those of sympy in a file, and
+    none of the four is an `Integer`.
+    """
+    lower = max(int(bounds.lower), 0) if bounds.lower.is_Integer else 0
+    return lower, int(bounds.upper) if bounds.upper.is_Integer else None
+
+
+def is_unbounded(bounds: ValueRanges[Any]) -> bool:
+    """Whether a range says nothing: that of a number which a graph reads from a tensor, unless it was told more."""
+    return not (bounds.lower.is_Integer or bounds.upper.is_Integer)
 
 
 def bounds_of(lower: int, upper: Any) -> ValueRanges[sympy.Integer]:
@@ -274,17 +285,33 @@ def _shape_envs(program: torch.export.ExportedProgram) -> set[ShapeEnv]:
     return {mode.shape_env for mode in modes if mode.shape_env is not None}
 
 
+def schema_version() -> str:
+    """Version of the schema that `serialize_graph` writes, "8.20" for instance; torch has it in a private module.
+
+    A torch reads the graphs whose first number is its own.
+    """
+    from torch._export.serde.schema import SCHEMA_VERSION
+
+    return ".".join(map(str, SCHEMA_VERSION))
+
+
+# In JSON that stands as text in JSON: `"graph_id": 140006888956368, "pass_name"`, each quote behind a backslash.
+_GRAPH_ADDRESS = re.compile(rb'(\\"graph_id\\": )(\d+)(, \\"pass_name\\")')
+
+
 def serialize_graph(program: torch.export.ExportedProgram, lengths: Mapping[str, int]) -> bytes:
     """The graph, signature and ranges of a program as JSON: the `models/*.json` of a PT2 archive, without any tensor.
 
     Placeholders in `lengths` hold one-dimensional tensors, which have these lengths in the archive.
 
     torch's public writer writes whole archives only. The schema is 8.20 in torch 2.13 and 2.14, and stands in the text.
+    The history of each node names graphs by their addresses in memory: here they are counted from 0 on, so that the
+    text depends on the program alone.
     """
     from torch._export.serde.serialize import serialize
 
     artifact = serialize(program, serialize_state_dict=False, serialize_constants=False, serialize_example_inputs=False)
-    text: bytes = artifact.exported_program
+    text = _count_graphs(artifact.exported_program)
     if not lengths:
         return text
     fields = json.loads(text)
@@ -292,6 +319,15 @@ def serialize_graph(program: torch.export.ExportedProgram, lengths: Mapping[str,
     for name, length in lengths.items():
         values[name]["sizes"] = [{"as_int": length}]
     return json.dumps(fields).encode()
+
+
+def _count_graphs(text: bytes) -> bytes:
+    numbers: dict[bytes, int] = {}
+
+    def number(found: re.Match[bytes]) -> bytes:
+        return b"%b%d%b" % (found[1], numbers.setdefault(found[2], len(numbers)), found[3])
+
+    return _GRAPH_ADDRESS.sub(number, text)
 
 
 def deserialize_graph(

@@ -35,6 +35,7 @@ class StandInBackend:
 
     def __init__(self) -> None:
         self.loaded: list[str] = []
+        self.missing: str | None = None
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """It takes any option."""
@@ -56,6 +57,12 @@ class StandInBackend:
         name = json.loads(bytes(source))["function"]
         self.loaded.append(f"source of {name}")
         return self._engine(name)
+
+    def available(self) -> str | None:
+        return self.missing
+
+    def accepts(self, version: str, target: str) -> str | None:
+        return None if (version, target) == ("1.0", "anything") else f"version {version} built it for {target}"
 
     def _engine(self, name: str) -> Engine:
         function = self.FUNCTIONS[name]

@@ -200,6 +200,16 @@ def test_another_tensor_at_the_same_address_is_another_engine(
         RUN([torch.randn(4, 3)], second, DOUBLE)
 
 
+def test_a_payload_that_does_not_fit_is_not_even_loaded_where_it_can_be_rebuilt(
+    standin: Any, make_engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standin, "accepts", lambda *_: "version 0.9 built it")
+    RUN([torch.ones(4, 3)], make_engine("double", DOUBLE, source="double"), DOUBLE)
+    assert standin.loaded == ["source of double"]
+    RUN([torch.ones(4, 3)], make_engine("double", DOUBLE), DOUBLE)  # nothing to rebuild it from: worth a try
+    assert standin.loaded == ["source of double", "double"]
+
+
 def test_a_refused_payload_is_rebuilt_and_says_so_once(
     standin: Any, make_engine: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -9,7 +9,7 @@ from torch import nn
 from intarsia.capture import capture
 from intarsia.core.backend import BuiltEngine
 from intarsia.core.coverage import coverage
-from intarsia.engines import build_engines
+from intarsia.engines.build import build_engines
 from intarsia.errors import ArgumentError, EngineBuildFailed, EngineUnavailable, HybridError
 from intarsia.partition import partition
 from intarsia.surgery import export
@@ -40,6 +40,9 @@ class EagerBackend:
         self.programs[key] = program
         self.options.append(dict(options))
         return BuiltEngine(key, None, "1", "any", {})
+
+    def accepts(self, version, target):
+        return None
 
     def load(self, payload, options):
         module = self.programs[bytes(payload)].module(check_guards=False)

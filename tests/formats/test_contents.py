@@ -10,7 +10,7 @@ import torch
 from intarsia.core.ledger import Entry, Ledger
 from intarsia.errors import FormatError
 from intarsia.formats.contents import Contents, Method
-from intarsia.formats.manifest import Manifest
+from intarsia.formats.description import describe
 from intarsia.formats.writer import MemberEntry
 
 
@@ -19,7 +19,7 @@ def contents() -> Contents:
     program = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
     ledger = Ledger((Entry("node", "relu", "kept", "relu"),)).to_json()
     facts = {"prefill": {"ledger": ledger}, "decode": {"coverage": {"placements": []}}}
-    methods = {name: Method(name, Manifest.of(program, (), known)) for name, known in facts.items()}
+    methods = {name: Method(name, describe(program, (), known)) for name, known in facts.items()}
     return Contents(methods, {"models/decode.json": MemberEntry(3, "ab")})
 
 

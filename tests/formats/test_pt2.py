@@ -23,9 +23,11 @@ from intarsia.core.backend import BuiltEngine
 from intarsia.core.container import pack_engine
 from intarsia.core.ledger import Entry, Ledger
 from intarsia.errors import EngineError, FormatError, StateError, UnsupportedVersion
+from intarsia.formats.contents import read_contents
+from intarsia.formats.description import describe
 from intarsia.formats.layout import MANIFEST_HASH_MEMBER, MANIFEST_MEMBER, MANIFEST_NAME
-from intarsia.formats.loading import load_methods, load_pt2, read_contents
-from intarsia.formats.manifest import Manifest, WriteEntry
+from intarsia.formats.loading import load_methods, load_pt2
+from intarsia.formats.manifest import WriteEntry
 from intarsia.formats.saving import save_methods, save_pt2
 from intarsia.formats.writer import Writer
 
@@ -177,7 +179,7 @@ def test_the_manifest_tells_engines_writes_and_facts(hybrid: ExportedProgram, tm
 
 
 def test_the_manifest_tells_declared_writes(hybrid: ExportedProgram) -> None:
-    manifest = Manifest.of(hybrid.run_decompositions({}), (), {})
+    manifest = describe(hybrid.run_decompositions({}), (), {})
     assert manifest.writes == (WriteEntry("buffer", "calls", declared=True),)
     assert manifest.ledger is None
 
@@ -301,20 +303,45 @@ def test_a_program_may_be_saved_over_the_file_that_it_lies_in(plain: ExportedPro
     assert torch.equal(program.state_dict["linear.weight"], plain.state_dict["linear.weight"])
 
 
-def test_the_same_program_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_the_same_program_gives_the_same_bytes_in_every_process_and_when_it_is_saved_again(tmp_path: Path) -> None:
     code = """
 import sys, torch
-from intarsia.formats.saving import save_pt2
+from intarsia.formats.loading import load_methods
+from intarsia.formats.saving import save_methods
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LayerNorm(4), torch.nn.Dropout(0.5))
+        self.register_buffer("calls", torch.zeros(1))
+        self.register_buffer("scale", torch.ones(4), persistent=False)
+        self.shift = torch.arange(4.0)
+
+    def forward(self, x, extra, *, flag=None):
+        self.calls.add_(1)
+        y = self.net(x) * self.scale + self.shift
+        return {"y": y, "sum": y.sum() + extra["b"] - extra["a"], "rows": x.shape[0]}
+
 torch.manual_seed(0)
 batch = torch.export.Dim("batch", min=1, max=8)
-model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LayerNorm(4))
-program = torch.export.export(model, (torch.ones(2, 3),), dynamic_shapes=({0: batch},))
-save_pt2(program, sys.argv[1], facts={})
+extra = {"b": torch.ones(2), "a": torch.ones(1)}
+captured = torch.export.export(
+    Model().eval(), (torch.ones(2, 3), extra), {"flag": True},
+    dynamic_shapes={"x": {0: batch}, "extra": {"b": None, "a": None}, "flag": None},
+)
+methods = {"one": captured, "two": captured.run_decompositions()}
+save_methods(methods, sys.argv[1], facts={"one": {}, "two": {"ledger": [], "coverage": {}}})
+save_methods(methods, sys.argv[2], facts={"one": {}, "two": {"ledger": [], "coverage": {}}})
+loaded = {name: method.program for name, method in load_methods(sys.argv[1]).items()}
+save_methods(loaded, sys.argv[3], facts={"one": {}, "two": {"ledger": [], "coverage": {}}})
 """
     for seed in ("1", "2"):
-        command = [sys.executable, "-c", code, str(tmp_path / f"{seed}.pt2")]
+        paths = [str(tmp_path / f"{seed}{letter}.pt2") for letter in "abc"]
+        command = [sys.executable, "-W", "ignore", "-c", code, *paths]
         subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": seed})
-    assert (tmp_path / "1.pt2").read_bytes() == (tmp_path / "2.pt2").read_bytes()
+    contents = {path.read_bytes() for path in tmp_path.iterdir()}
+    assert len(contents) == 1
+    assert rb'"graph_id\": 0' in contents.pop()  # the history of the nodes is kept
 
 
 # Several methods.
@@ -503,10 +530,41 @@ def test_what_is_no_program_is_an_error(tmp_path: Path) -> None:
         save_pt2(model, tmp_path / "a.pt2", facts={})
 
 
-@pytest.mark.parametrize("name", ["a.pt", "a", "a.pt2.bak"])
-def test_another_ending_is_an_error(plain: ExportedProgram, tmp_path: Path, name: str) -> None:
-    with pytest.raises(FormatError, match="found the ending"):
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("a.pt", "the ending '.pt'"), ("a", "no ending"), (".pt2", "no ending"), ("a.pt2.bak", "the ending")],
+)
+def test_another_ending_is_an_error(plain: ExportedProgram, tmp_path: Path, name: str, found: str) -> None:
+    with pytest.raises(FormatError, match=f"found {found}"):
         save_pt2(plain, tmp_path / name, facts={})
+
+
+@pytest.mark.parametrize("result", [(), {"a": [], "b": ()}], ids=["nothing", "empty structures"])
+def test_a_program_without_outputs_is_an_error(tmp_path: Path, result: Any) -> None:
+    class Empty(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return result
+
+    program = export(Empty(), (torch.ones(2),))
+    with pytest.raises(FormatError, match="returns and writes nothing, expected at least one output"):
+        save_pt2(program, tmp_path / "a.pt2", facts={})
+
+
+@pytest.mark.parametrize("url", ["https://example.com/a.pt2", "s3://bucket/a.pt2", "file:///a.pt2"])
+def test_a_url_is_no_path(plain: ExportedProgram, url: str) -> None:
+    for path in (url, Path(url)):
+        for use in (load_pt2, read_contents, lambda path: save_pt2(plain, path, facts={})):
+            with pytest.raises(FormatError, match=r"a\.pt2: found a URL, expected the path of a file"):
+                use(path)
+
+
+def test_a_folder_may_be_named_like_the_beginning_of_a_url(
+    plain: ExportedProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("s3:").mkdir()
+    save_pt2(plain, "s3:/a.pt2", facts={})
+    assert load_pt2("s3:/a.pt2").program is not None
 
 
 def test_a_place_that_cannot_be_written_is_an_error(
@@ -515,7 +573,7 @@ def test_a_place_that_cannot_be_written_is_an_error(
     def refuse(*_: Any, **__: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(FormatError, match=r"found that it cannot be written \(Permission denied\)"):
         save_pt2(plain, tmp_path / "a.pt2", facts={})
 

@@ -106,6 +106,19 @@ def test_a_program_a_loaded_one_and_a_file_pass(tmp_path: Path, decompose: bool)
     assert not program.state_dict["total"].any()
 
 
+@pytest.mark.parametrize("from_file", [False, True])
+def test_a_program_that_reads_a_number_from_a_tensor_passes(tmp_path: Path, from_file: bool) -> None:
+    class Chooses(torch.nn.Module):
+        def forward(self, x: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
+            return x[row] * 2
+
+    model, subject = Chooses(), tmp_path / "chooses.pt2"
+    inputs = [((torch.randn(3, 4), torch.tensor(row)), {}) for row in (0, 2)]
+    hybrid = intarsia.compile(model, inputs[0][0])
+    intarsia.save(hybrid, subject)
+    assert intarsia.verify(subject if from_file else hybrid, model, inputs).ok
+
+
 def test_engines_pass_and_their_bytes_are_not_copied() -> None:
     model, _ = counter()
     module = intarsia.compile(model, (torch.ones(3, 4),), dynamic_shapes=SHAPES)

@@ -11,6 +11,8 @@ import typer
 from typer.core import TyperGroup
 
 from intarsia.cli.benching import bench_file
+from intarsia.cli.checking import check_file
+from intarsia.cli.comparing import compare_files
 from intarsia.cli.compiling import compile_target
 from intarsia.cli.doctor import examine_installation
 from intarsia.cli.exporting import export_hybrid
@@ -75,6 +77,8 @@ app = typer.Typer(
 app.command("compile")(compile_target)
 app.command("export")(export_hybrid)
 app.command("inspect")(inspect_file)
+app.command("check")(check_file)
+app.command("diff")(compare_files)
 app.command("verify")(verify_file)
 app.command("run")(run_file)
 app.command("bench")(bench_file)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from intarsia.errors import FormatError
+from intarsia.formats.layout import checked_path
 from intarsia.formats.replacement import find_target
 
 
@@ -22,7 +23,7 @@ def check_output(output: Path, ending: str, *, force: bool) -> None:
             written, or exists and `force` is false.
     """
     subject = str(output)
-    target = find_target(output)
+    target = find_target(checked_path(output))
     if output.suffix != ending:
         found = f"the ending {output.suffix!r}" if output.suffix else "no ending"
         raise FormatError(subject, found=found, expected=repr(ending), fix=f"Name the file *{ending}.")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 POSITIONS = "positions"
 """Under which of a `BuiltEngine`'s options a backend may list the inputs that hold positions.
@@ -64,11 +65,13 @@ class Engine(Protocol):
 class Backend(Protocol):
     """Builds engines (`check_options`, `supports`, `build`) and loads them (`load`, `rebuild`).
 
-    Constructing a backend imports nothing heavy and never fails; each half imports its library when it is first
-    used and raises `EngineUnavailable` (naming the extra that installs it) when it is missing.
+    Importing and constructing a backend imports nothing heavy and never fails. The same holds of `available` and
+    `accepts`, which tell at once what would become of an engine here. Each of the others imports the library when it
+    first needs it, and raises `EngineUnavailable` (naming the extra that installs it) when it is missing.
 
     Example:
         >>> from intarsia.core.registry import find_backend
+        >>> import torch
         >>> backend: Backend = find_backend("openvino")
         >>> program = torch.export.export(torch.nn.ReLU(), (torch.tensor([-1.0, 2.0]),))
         >>> engine = backend.load(memoryview(backend.build(program, {}).payload), {})
@@ -116,5 +119,18 @@ class Backend(Protocol):
 
         Raises:
             EngineBuildFailed: The library refuses the source.
+        """
+        ...
+
+    def available(self) -> str | None:
+        """None when engines can be loaded and rebuilt here, else what is missing, as a short phrase."""
+        ...
+
+    def accepts(self, version: str, target: str) -> str | None:
+        """None when a payload is likely to be loaded here, else why it should be rebuilt, as a short phrase.
+
+        Args:
+            version: The payload's `BuiltEngine.backend_version`.
+            target: The payload's `BuiltEngine.target`.
         """
         ...

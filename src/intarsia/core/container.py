@@ -111,6 +111,11 @@ class EngineContainer:
         return rest if rest is None or not self.constants else memoryview(b"".join(self._pieces(rest)))
 
     @property
+    def size_bytes(self) -> int:
+        """Size of the container."""
+        return len(self.data)
+
+    @property
     def payload_bytes(self) -> int:
         """Size of the compiled engine, 0 when it was left out."""
         return sum(section.size for section in self.sections if section.name == "payload")

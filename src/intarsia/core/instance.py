@@ -106,11 +106,14 @@ def _canonical(signature: str) -> str:
 
 
 def _make_engine(container: EngineContainer) -> Engine:
-    """The engine of the payload, or, where there is none or this machine refuses it, of the portable source."""
+    """The engine of the payload, or, where there is none or it does not fit this machine, of the portable source."""
     backend = find_backend(container.backend)
     payload = container.payload
-    if payload is None:
-        _logger.info("%s: building it from its portable form, because it has no compiled one", container.subject)
+    reason: str | None = "it has no compiled one"
+    if payload is not None:
+        reason = backend.accepts(container.backend_version, container.target)
+    if payload is None or (reason and container.has_source):
+        _logger.info("%s: building it from its portable form, because %s", container.subject, reason)
         return _build_again(container, backend)
     try:
         return backend.load(payload, container.options)

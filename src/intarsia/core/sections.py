@@ -70,10 +70,12 @@ class PackedEngine(NamedTuple):
     Attributes:
         digest: SHA-256 of its header.
         chunks: Its bytes, in order; those of sections are not copied.
+        payload_bytes: Size of the compiled engine, 0 when it was left out.
     """
 
     digest: bytes
     chunks: tuple[memoryview, ...]
+    payload_bytes: int
 
     @property
     def size_bytes(self) -> int:
@@ -101,7 +103,8 @@ def lay_out(fields: Mapping[str, Any], constants: Iterable[Constant], contents: 
     header = json.dumps({**fields, **lists}, sort_keys=True).encode()
     digest = hashlib.sha256(header).digest()
     head = PREAMBLE.pack(_MAGIC, FORMAT_VERSION, len(header), digest) + header
-    return PackedEngine(digest, (memoryview(head + bytes(aligned(len(head)) - len(head))), *body))
+    chunks = (memoryview(head + bytes(aligned(len(head)) - len(head))), *body)
+    return PackedEngine(digest, chunks, sum(section.size for section in sections if section.name == "payload"))
 
 
 def aligned(size: int) -> int:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from intarsia.core.ledger import Ledger
 from intarsia.errors import FormatError, UnsupportedVersion
-from intarsia.formats.engines import EngineEntry
-from intarsia.formats.manifest import FORMAT_VERSION, Manifest, WriteEntry
+from intarsia.formats.archive import Archive, check_kind, damaged, open_archive
+from intarsia.formats.directory import Member
+from intarsia.formats.layout import MANIFEST_HASH_MEMBER, MANIFEST_MEMBER, checked_path
+from intarsia.formats.manifest import FORMAT_VERSION, EngineEntry, Manifest, WriteEntry
 from intarsia.formats.writer import MemberEntry
 
-_FILE_WIDE = ("format_version", "intarsia_version", "torch_version")
+_FILE_WIDE = ("format_version", "intarsia_version", "torch_version", "graph_schema", "byte_order")
 
 
 class Method(NamedTuple):
@@ -67,6 +71,35 @@ class Contents(NamedTuple):
         if not methods:
             raise _unreadable(subject, "it has no method")
         return cls(methods, members)
+
+
+def read_contents(path: str | os.PathLike[str]) -> Contents | None:
+    """What a PT2 archive says of itself, or None when another tool wrote it. Reads nothing else.
+
+    Raises:
+        FormatError: The file is missing, cut short, damaged, or something else than a PT2 archive.
+        UnsupportedVersion: A newer intarsia wrote it.
+    """
+    with open_archive(checked_path(path)) as archive:
+        if MANIFEST_MEMBER in archive.members:
+            return contents_of(archive, archive.directory())
+        check_kind(archive)
+    return None
+
+
+def contents_of(archive: Archive, directory: Mapping[str, Member]) -> Contents:
+    """What an archive of ours says of itself, compared with its own hash.
+
+    Raises:
+        FormatError: It is damaged.
+        UnsupportedVersion: A newer intarsia wrote it.
+    """
+    text = archive.read(MANIFEST_MEMBER)
+    contents = Contents.from_text(text, str(archive.path))  # first, for a newer format may have its hash elsewhere
+    expected = archive.read(MANIFEST_HASH_MEMBER) if MANIFEST_HASH_MEMBER in directory else b""
+    if hashlib.sha256(text).hexdigest().encode() != expected:
+        raise damaged(archive.path, f"a manifest that does not match member {MANIFEST_HASH_MEMBER!r}")
+    return contents
 
 
 def _to_fields(method: Method) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import torch
 from intarsia.core.container import EngineContainer
 from intarsia.core.sections import PackedEngine
 from intarsia.errors import EngineError
-from intarsia.formats.engines import EngineEntry
 from intarsia.formats.layout import Kind, constant_member, tensor_member
+from intarsia.formats.manifest import EngineEntry
 from intarsia.formats.payload import Payload
 from intarsia.formats.storages import PREFIXES, PlannedMember, ends_of
 
@@ -115,10 +115,7 @@ class EnginePlan(NamedTuple):
     def entries(self, program: str) -> tuple[EngineEntry, ...]:
         """What the manifest tells of a program's engines."""
         members = self.placed[program].items()
-        return tuple(
-            EngineEntry.of(constant, member.container, member.packed.digest, member.size_bytes)
-            for constant, member in members
-        )
+        return tuple(EngineEntry.of(constant, member.container, member.packed) for constant, member in members)
 
 
 def plan_engines(

@@ -3,59 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 
 from intarsia.core.container import EngineContainer
 from intarsia.core.engine_calls import engine_calls
 from intarsia.errors import EngineError
-
-
-@dataclass(frozen=True)
-class EngineEntry:
-    """One engine of a program.
-
-    Attributes:
-        constant: Name of the constant that holds the engine's container.
-        name: Name of the engine.
-        backend: Name of the backend that built it and loads it.
-        backend_version: Version of the library that built it.
-        target: What it was compiled for.
-        signature: Text of its signature.
-        size_bytes: Size of its container.
-        sha256: SHA-256 of the container's header, which covers the hashes of all sections, in hexadecimal.
-    """
-
-    constant: str
-    name: str
-    backend: str
-    backend_version: str
-    target: str
-    signature: str
-    size_bytes: int
-    sha256: str
-
-    @classmethod
-    def of(cls, constant: str, container: EngineContainer, digest: bytes, size_bytes: int) -> EngineEntry:
-        """The entry of an engine.
-
-        Args:
-            constant: Name of the constant that holds its container.
-            container: A container of it.
-            digest: Digest of the container that the constant holds.
-            size_bytes: Size of that container.
-        """
-        return cls(
-            constant,
-            container.name,
-            container.backend,
-            container.backend_version,
-            container.target,
-            container.signature,
-            size_bytes,
-            digest.hex(),
-        )
 
 
 class EngineReader:

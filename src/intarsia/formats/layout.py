@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any, Literal
 
 from intarsia.errors import FormatError, with_article
+
+# As a path writes it, with one slash. One letter is a drive of Windows.
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 Kind = Literal["weights", "constants"]
 """A folder of the archive: torch reads `state_dict` from one and `constants` from the other."""
@@ -48,10 +52,18 @@ def checked_path(path: Any) -> Path:
     """The path that a caller gave.
 
     Raises:
-        FormatError: It is no path.
+        FormatError: It is no path, or a URL.
     """
     if isinstance(path, str | os.PathLike):
-        return Path(path)
+        found = Path(path)
+        if _URL.match(str(found)) and not Path(found.parts[0]).exists():
+            raise FormatError(
+                str(path),
+                found="a URL",
+                expected="the path of a file",
+                fix="Only files of this machine are written and read: copy it from there or to there yourself.",
+            )
+        return found
     raise FormatError(
         "path",
         found=with_article(type(path).__name__),

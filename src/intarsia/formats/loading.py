@@ -19,9 +19,9 @@ from intarsia.core.constants import attach_constants
 from intarsia.core.container import EngineContainer
 from intarsia.errors import EngineError, FormatError, IntarsiaError, first_line
 from intarsia.formats.archive import Archive, check_kind, damaged, open_archive
-from intarsia.formats.contents import Contents
+from intarsia.formats.contents import Contents, contents_of
 from intarsia.formats.directory import Member
-from intarsia.formats.engines import EngineEntry, EngineReader, engine_tensor
+from intarsia.formats.engines import EngineReader, engine_tensor
 from intarsia.formats.file_constants import FileConstants
 from intarsia.formats.integrity import Integrity
 from intarsia.formats.layout import (
@@ -34,7 +34,7 @@ from intarsia.formats.layout import (
     table_member,
     tensor_member,
 )
-from intarsia.formats.manifest import Manifest
+from intarsia.formats.manifest import EngineEntry, Manifest
 from intarsia.formats.mapping import MappedTensors
 from intarsia.formats.payload import Payload, read_payloads
 
@@ -131,24 +131,10 @@ def load_methods(path: str | os.PathLike[str], *, verify: bool = False) -> dict[
     return methods
 
 
-def read_contents(path: str | os.PathLike[str]) -> Contents | None:
-    """What a PT2 archive says of itself, or None when another tool wrote it. Reads nothing else.
-
-    Raises:
-        FormatError: The file is missing, cut short, damaged, or something else than a PT2 archive.
-        UnsupportedVersion: A newer intarsia wrote it.
-    """
-    with open_archive(checked_path(path)) as archive:
-        if MANIFEST_MEMBER in archive.members:
-            return _read_contents(archive, archive.directory())
-        check_kind(archive)
-    return None
-
-
 def _read(archive: Archive, *, verify: bool) -> dict[str, LoadedMethod]:
     """The methods of an archive of ours. Its directory is judged before a member is read."""
     directory = archive.directory()
-    contents = _read_contents(archive, directory)
+    contents = contents_of(archive, directory)
     _compare_members(archive.path, directory, contents)
     _check_byte_order(archive)
     tables = {
@@ -179,16 +165,6 @@ def _read(archive: Archive, *, verify: bool) -> dict[str, LoadedMethod]:
     if verify:
         integrity.check(contents.members)
     return methods
-
-
-def _read_contents(archive: Archive, directory: Mapping[str, Member]) -> Contents:
-    """What the manifest says, compared with its own hash."""
-    text = archive.read(MANIFEST_MEMBER)
-    contents = Contents.from_text(text, str(archive.path))  # first, for a newer format may have its hash elsewhere
-    expected = archive.read(MANIFEST_HASH_MEMBER) if MANIFEST_HASH_MEMBER in directory else b""
-    if hashlib.sha256(text).hexdigest().encode() != expected:
-        raise damaged(archive.path, f"a manifest that does not match member {MANIFEST_HASH_MEMBER!r}")
-    return contents
 
 
 def _read_foreign(archive: Archive) -> torch.export.ExportedProgram:
@@ -285,10 +261,7 @@ def _check_engines(path: Path, methods: Mapping[str, LoadedMethod], constants: F
 
 
 def _compare_engines(expected: Sequence[EngineEntry], found: Mapping[str, EngineContainer]) -> None:
-    entries = [
-        EngineEntry.of(constant, container, container.digest, len(container.data))
-        for constant, container in found.items()
-    ]
+    entries = [EngineEntry.of(constant, container, container) for constant, container in found.items()]
     for entry in expected:
         if entry not in entries:
             raise EngineError(

@@ -1,26 +1,69 @@
-"""The manifest of a program in a file: what is known of it besides its graph."""
+"""The manifest of a program in a file: what is known of it besides its graph. Nothing here needs torch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
-from typing import Any, Literal
-
-import torch
-from torch.export.graph_signature import InputKind, OutputKind
+from typing import TYPE_CHECKING, Any, Literal
 
 from intarsia.core.ledger import Ledger
-from intarsia.core.writes import written_placeholders
-from intarsia.formats.engines import EngineEntry
+
+if TYPE_CHECKING:
+    from intarsia.core.container import EngineContainer
+    from intarsia.core.sections import PackedEngine
 
 FORMAT_VERSION = 1
 
-_WRITE_KINDS: Mapping[OutputKind, Literal["buffer", "parameter", "input"]] = {
-    OutputKind.BUFFER_MUTATION: "buffer",
-    OutputKind.PARAMETER_MUTATION: "parameter",
-    OutputKind.USER_INPUT_MUTATION: "input",
-}
+
+@dataclass(frozen=True)
+class EngineEntry:
+    """One engine of a program.
+
+    Attributes:
+        constant: Name of the constant that holds the engine's container.
+        name: Name of the engine.
+        backend: Name of the backend that built it and loads it.
+        backend_version: Version of the library that built it.
+        target: What it was compiled for.
+        signature: Text of its signature.
+        size_bytes: Size of its container.
+        payload_bytes: Size of the compiled form, 0 when there is none.
+        source_bytes: Size of the portable form, 0 when there is none.
+        sha256: SHA-256 of the container's header, which covers the hashes of all sections, in hexadecimal.
+    """
+
+    constant: str
+    name: str
+    backend: str
+    backend_version: str
+    target: str
+    signature: str
+    size_bytes: int
+    payload_bytes: int
+    source_bytes: int
+    sha256: str
+
+    @classmethod
+    def of(cls, constant: str, engine: EngineContainer, stored: EngineContainer | PackedEngine) -> EngineEntry:
+        """The entry of an engine.
+
+        Args:
+            constant: Name of the constant that holds its container.
+            engine: The engine.
+            stored: The container that the constant holds, of the same engine.
+        """
+        return cls(
+            constant,
+            engine.name,
+            engine.backend,
+            engine.backend_version,
+            engine.target,
+            engine.signature,
+            stored.size_bytes,
+            stored.payload_bytes,
+            engine.source_bytes,
+            stored.digest.hex(),
+        )
 
 
 @dataclass(frozen=True)
@@ -46,6 +89,8 @@ class Manifest:
         format_version: Version of the manifest and of what else intarsia puts into the file.
         intarsia_version: Version of intarsia that wrote the file.
         torch_version: Version of torch that wrote the file.
+        graph_schema: Version of torch's schema that the graphs are written in, "8.20" for instance.
+        byte_order: Byte order of the tensors: "little" or "big".
         engines: Every engine of the program, in graph order.
         writes: Every write of the program.
         ledger: The account of the export, or None when the program was not exported by intarsia.
@@ -55,50 +100,9 @@ class Manifest:
     format_version: int
     intarsia_version: str
     torch_version: str
+    graph_schema: str
+    byte_order: str
     engines: tuple[EngineEntry, ...]
     writes: tuple[WriteEntry, ...]
     ledger: Ledger | None
     coverage: Mapping[str, Any] | None
-
-    @classmethod
-    def of(
-        cls, program: torch.export.ExportedProgram, engines: tuple[EngineEntry, ...], facts: Mapping[str, Any]
-    ) -> Manifest:
-        """The manifest of a program.
-
-        Args:
-            program: Not modified.
-            engines: Its engines, in graph order.
-            facts: JSON values: the `ledger`'s entries and the `coverage`, each where there is one.
-        """
-        entries = facts.get("ledger")
-        return cls(
-            FORMAT_VERSION,
-            version("intarsia"),
-            torch.__version__,
-            engines,
-            _read_writes(program),
-            None if entries is None else Ledger.from_json(entries),
-            facts.get("coverage"),
-        )
-
-
-def _read_writes(program: torch.export.ExportedProgram) -> tuple[WriteEntry, ...]:
-    outputs = program.graph_signature.output_specs
-    declared = [
-        WriteEntry(_WRITE_KINDS[spec.kind], str(spec.target), declared=True)
-        for spec in outputs
-        if spec.kind in _WRITE_KINDS
-    ]
-    names = {node.name for node in written_placeholders(program.graph_module)}
-    return (*declared, *(_in_place(spec) for spec in program.graph_signature.input_specs if spec.arg.name in names))
-
-
-def _in_place(spec: torch.export.graph_signature.InputSpec) -> WriteEntry:
-    if spec.kind is InputKind.PARAMETER:
-        return WriteEntry("parameter", str(spec.target), declared=False)
-    if spec.kind is InputKind.BUFFER:
-        return WriteEntry("buffer", str(spec.target), declared=False)
-    if spec.kind is InputKind.CONSTANT_TENSOR:
-        return WriteEntry("constant", str(spec.target), declared=False)
-    return WriteEntry("input", spec.arg.name, declared=False)

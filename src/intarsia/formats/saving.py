@@ -13,6 +13,7 @@ import torch
 from intarsia._torch import serialize_graph
 from intarsia.errors import EngineError, FormatError, first_line
 from intarsia.formats.contents import Contents, Method
+from intarsia.formats.description import describe
 from intarsia.formats.engine_members import ConstantMember, EngineMember, EnginePlan, plan_engines
 from intarsia.formats.engines import EngineReader, engine_tensor
 from intarsia.formats.layout import (
@@ -25,9 +26,8 @@ from intarsia.formats.layout import (
     graph_member,
     table_member,
 )
-from intarsia.formats.manifest import Manifest
 from intarsia.formats.payload import Payload, write_payloads
-from intarsia.formats.replacement import replacing, unwritable
+from intarsia.formats.replacement import replacing
 from intarsia.formats.storable import check_storable
 from intarsia.formats.storages import PlannedMember, plan_storages, tensors_of
 from intarsia.formats.writer import MemberEntry, Streamed, Writer
@@ -82,14 +82,15 @@ def save_methods(
     """
     path = checked_path(path)
     if path.suffix != ".pt2":
-        raise FormatError(str(path), found=f"the ending {path.suffix!r}", expected="'.pt2'", fix="Name the file *.pt2.")
+        found = f"the ending {path.suffix!r}" if path.suffix else "no ending"
+        raise FormatError(str(path), found=found, expected="'.pt2'", fix="Name the file *.pt2.")
     _check_names(programs, path)
     for program in programs.values():
         check_storable(program, str(path))
     names = {method: method if len(programs) > 1 else "model" for method in programs}
     plan = _plan({names[method]: program for method, program in programs.items()}, payloads=payloads)
     methods = {
-        method: Method(names[method], Manifest.of(program, plan.engines.entries(names[method]), facts[method]))
+        method: Method(names[method], describe(program, plan.engines.entries(names[method]), facts[method]))
         for method, program in programs.items()
     }
     graphs = {
@@ -97,10 +98,7 @@ def save_methods(
         for method, program in programs.items()
     }
     with replacing(path) as new:
-        try:
-            _write(new, plan, graphs, methods)
-        except OSError as error:
-            raise unwritable(path, error) from error
+        _write(new, plan, graphs, methods)
 
 
 class _Plan(NamedTuple):

@@ -15,7 +15,7 @@ def check_storable(program: object, subject: str) -> None:
     """Refuse a program that cannot be stored.
 
     Raises:
-        FormatError: It is no exported program, or has a text among its outputs; `subject` names the file.
+        FormatError: It is no exported program, or has no outputs, or a text among them; `subject` names the file.
         StateError: A state entry is no plain tensor, or has no value.
     """
     if not isinstance(program, torch.export.ExportedProgram):
@@ -55,8 +55,15 @@ def _check_state(program: torch.export.ExportedProgram) -> None:
 
 
 def _check_outputs(program: torch.export.ExportedProgram, subject: str) -> None:
-    """Refuse a text among the outputs: torch writes it, and then cannot read the file."""
+    """Refuse no outputs, which torch cannot write, and a text among them: torch writes it and then cannot read it."""
     (output,) = program.graph.find_nodes(op="output")
+    if not output.args[0]:
+        raise FormatError(
+            subject,
+            found="a program that returns and writes nothing",
+            expected="at least one output",
+            fix="Let the model return a tensor.",
+        )
     texts = [value for value in output.args[0] if isinstance(value, str)]
     if texts:
         raise FormatError(

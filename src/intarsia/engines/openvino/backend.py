@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from intarsia.core.backend import BuiltEngine, Engine
-from intarsia.engines.openvino.library import import_openvino
+from intarsia.engines.openvino.installation import find_processor, find_version
+from intarsia.engines.openvino.library import DEVICE, import_openvino
+
+if TYPE_CHECKING:
+    import torch
 
 
 class OpenVINOBackend:
@@ -16,8 +18,8 @@ class OpenVINOBackend:
 
     The options are OpenVINO's own properties of the CPU device (`{"PERFORMANCE_HINT": "THROUGHPUT"}`). Without
     `INFERENCE_PRECISION_HINT`, engines compute in f32, f16 and bf16 operators included: those round where they leave
-    the engine. OpenVINO does not carry NaN as torch does (its ReLU of NaN is 0). It is imported by the first call of
-    any method.
+    the engine. OpenVINO does not carry NaN as torch does (its ReLU of NaN is 0). It is imported when it is
+    first needed.
     """
 
     name = "openvino"
@@ -83,3 +85,22 @@ class OpenVINOBackend:
         from intarsia.engines.openvino.engine import rebuild_engine
 
         return rebuild_engine(source, options)
+
+    def available(self) -> str | None:
+        """None when OpenVINO is installed, else that it is not."""
+        return None if find_version() else "OpenVINO is not installed (install the extra intarsia[openvino])"
+
+    def accepts(self, version: str, target: str) -> str | None:
+        """None when a blob is of this version of OpenVINO and this kind of processor, else how they differ.
+
+        These two decide whether OpenVINO takes a blob out of its own cache. A blob says neither, and what it makes of
+        one that does not fit is not promised.
+        """
+        built, here = version.partition("-")[0], find_version()
+        if built != here:
+            return f"OpenVINO {built} built it, and {here or 'none'} is installed here"
+        processor = find_processor()
+        meant = " ".join(target.removeprefix(f"{DEVICE}:").split())
+        if processor and meant != processor:
+            return f"it was built for {meant}, and this is {processor}"
+        return None

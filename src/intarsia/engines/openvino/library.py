@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from types import ModuleType
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from intarsia.errors import ArgumentError, EngineUnavailable, near_match
+
+if TYPE_CHECKING:
+    import torch
 
 DEVICE = "CPU"
 
@@ -43,6 +44,8 @@ def find_core() -> Any:
 @cache
 def element_types() -> Mapping[torch.dtype, Any]:
     """OpenVINO's element type for each torch dtype that may cross into an engine."""
+    import torch
+
     types = import_openvino().Type
     return {
         torch.float32: types.f32,

@@ -1,0 +1,130 @@
+"""Whether a file runs on the machine at hand, told from its manifest; nothing native is loaded, nor torch."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+from intarsia._torch_files import read_schema_version
+from intarsia.core.registry import find_backend
+from intarsia.errors import EngineUnavailable, FormatError, UnsupportedVersion
+from intarsia.formats.contents import Method, read_contents
+from intarsia.formats.manifest import EngineEntry, Manifest
+
+Verdict = Literal["runs", "runs after rebuilding", "cannot run"]
+
+
+@dataclass(frozen=True)
+class Fitness:
+    """Whether a file runs here.
+
+    Attributes:
+        obstacles: Why it cannot run; empty when it runs.
+        rebuilt: Engines that are built again from their portable form when they are first called -> why.
+        methods: What the manifest tells of each method; empty when it cannot be read.
+    """
+
+    obstacles: tuple[str, ...]
+    rebuilt: Mapping[str, str]
+    methods: Mapping[str, Manifest]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The answer in short."""
+        if self.obstacles:
+            return "cannot run"
+        return "runs after rebuilding" if self.rebuilt else "runs"
+
+
+def check_fitness(path: Path) -> Fitness:
+    """Judge a file by its manifest.
+
+    What the members besides the manifest hold is not read: a damaged file is found when it is loaded.
+
+    Raises:
+        FormatError: The file is missing, cut short, of another kind, or another tool wrote it.
+    """
+    try:
+        contents = read_contents(path)
+    except UnsupportedVersion as error:
+        return Fitness((f"it has {error.found}, and this intarsia reads {error.expected}",), {}, {})
+    if contents is None:
+        raise FormatError(
+            str(path),
+            found="a PT2 archive of another tool, which does not say what it needs",
+            expected="a file that intarsia wrote",
+            fix="Load it to find out, or save it with intarsia.",
+        )
+    manifests = {name: method.manifest for name, method in contents.methods.items()}
+    manifest = next(iter(manifests.values()))
+    obstacles = [*_faults_of_machine(manifest), *_faults_of_torch(manifest)]
+    rebuilt = {}
+    for name, engine in _name_engines(contents.methods):
+        obstacle, reason = _judge_engine(engine)
+        if obstacle:
+            obstacles.append(f"{name}: {obstacle}")
+        elif reason:
+            rebuilt[name] = reason
+    return Fitness(tuple(obstacles), rebuilt, manifests)
+
+
+def _faults_of_machine(manifest: Manifest) -> Iterator[str]:
+    if manifest.byte_order != sys.byteorder:
+        yield f"its tensors are in {manifest.byte_order} byte order, and this machine's is {sys.byteorder}"
+
+
+def _faults_of_torch(manifest: Manifest) -> Iterator[str]:
+    try:
+        here = version("torch")
+    except PackageNotFoundError:
+        yield "torch is not installed"
+        return
+    if here != manifest.torch_version and _major(_schema_version()) != _major(manifest.graph_schema):
+        yield (
+            f"torch {manifest.torch_version} wrote its graph in version {manifest.graph_schema} of torch's schema, and "
+            f"torch {here} here reads version {_major(_schema_version())}"
+        )
+
+
+def _schema_version() -> str:
+    found = read_schema_version()
+    if found is None:
+        from intarsia._torch import schema_version  # noqa: PLC0415 - takes long, and is seldom needed
+
+        return schema_version()
+    return found
+
+
+def _major(version: str) -> str:
+    return version.partition(".")[0]
+
+
+def _name_engines(methods: Mapping[str, Method]) -> Iterator[tuple[str, EngineEntry]]:
+    """Every engine once, with the name that messages give it."""
+    found = {engine.sha256: (name, engine) for name, method in methods.items() for engine in method.manifest.engines}
+    counts = Counter(engine.name for _, engine in found.values())
+    for method, engine in found.values():
+        of_method = f" of method {method!r}" if counts[engine.name] > 1 else ""
+        yield f"engine {engine.name!r}{of_method}", engine
+
+
+def _judge_engine(engine: EngineEntry) -> tuple[str | None, str | None]:
+    """Why it can neither be loaded nor rebuilt here, and why it must be rebuilt; None where that is not so."""
+    try:
+        backend = find_backend(engine.backend)
+    except EngineUnavailable as error:
+        return f"backend {engine.backend!r} is not there ({error.found}; {error.fix})", None
+    missing = backend.available()
+    if missing:
+        return missing, None
+    reason = (
+        backend.accepts(engine.backend_version, engine.target) if engine.payload_bytes else "it has no compiled form"
+    )
+    if reason and not engine.source_bytes:
+        return f"{reason}, and it has no portable form to be rebuilt from", None
+    return None, reason or None
