@@ -41,6 +41,9 @@ class EagerBackend:
         self.options.append(dict(options))
         return BuiltEngine(key, None, "1", "any", {})
 
+    def accepts(self, version, target):
+        return None
+
     def load(self, payload, options):
         module = self.programs[bytes(payload)].module(check_guards=False)
         return lambda inputs: [value.contiguous().clone() for value in module(*inputs)]
