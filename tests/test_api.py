@@ -13,6 +13,7 @@ from tests.builders.damage import flip_bit
 from torch.export import Dim
 
 import intarsia
+from intarsia.core.coverage import Coverage
 from intarsia.errors import (
     ArgumentError,
     ConventionError,
@@ -302,3 +303,14 @@ def test_a_method_needs_its_own_tensors_only(tmp_path: Path) -> None:
     assert torch.equal(methods.one(*args), models["one"](*args))
     with pytest.raises(FormatError, match="weight_2"):
         methods.two(*args)
+
+
+def test_a_file_of_an_exported_program_tells_its_coverage(tmp_path: Path) -> None:
+    hybrid = compile_model(torch_executed_ops={"aten.sort"})
+    args, kwargs = inputs(3)
+    for program in (intarsia.export(hybrid), intarsia.export(hybrid, args, kwargs, retrace=True)):
+        intarsia.save(program, tmp_path / "model.pt2")
+        manifest = intarsia.load(tmp_path / "model.pt2").manifest
+        assert manifest is not None
+        assert manifest.coverage is not None
+        assert Coverage.from_json(manifest.coverage) == intarsia.coverage(hybrid)

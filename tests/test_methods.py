@@ -157,6 +157,28 @@ def test_state_that_another_method_writes_stays_out_of_engines() -> None:
     assert node.users
 
 
+def test_an_engine_that_holds_what_another_method_writes_is_an_error(tmp_path: Path) -> None:
+    model = Decoder()
+    apart = {"decode": intarsia.compile(model.decode, X), "read": intarsia.compile(model.read, X)}
+    message = r"engine 'openvino_0' of the method 'read': found state 'memory\.total' as a constant in it"
+    with pytest.raises(StateError, match=message) as raised:
+        intarsia.export(apart)
+    assert "Compile the methods together" in raised.value.fix
+    exported = {name: intarsia.export(hybrid) for name, hybrid in apart.items()}
+    for given in (apart, exported):
+        with pytest.raises(StateError, match=message):
+            intarsia.save(given, tmp_path / "m.pt2")
+    for name, hybrid in apart.items():
+        intarsia.save(hybrid, tmp_path / f"{name}.pt2")
+    loaded = {name: intarsia.load(tmp_path / f"{name}.pt2") for name in apart}
+    with pytest.raises(StateError, match=message):
+        intarsia.save(loaded, tmp_path / "m.pt2")
+    assert not (tmp_path / "m.pt2").exists()
+    reader = intarsia.compile(model.read, X, torch_executed_ops={"aten.add"})
+    assert ("openvino_0", "layer.weight") in intarsia.coverage(reader).held
+    intarsia.save({**apart, "read": reader}, tmp_path / "m.pt2")
+
+
 @pytest.mark.parametrize("name", ["forward", "decode", "guarded", "wrapped", "rebind", "read"])
 def test_one_bound_method_is_an_entry_point(name: str) -> None:
     model = Decoder()

@@ -212,8 +212,18 @@ def is_static_hint(dim: object) -> bool:
 
 
 def int_bounds(bounds: ValueRanges[Any]) -> tuple[int, int | None]:
-    """Lower and upper bound of a range of sizes, the upper one None when there is none; see `bounds_of`."""
-    return max(int(bounds.lower), 0), None if bounds.upper == int_oo else int(bounds.upper)
+    """Lower and upper bound of a range of sizes, 0 and None where there is none; see `bounds_of`.
+
+    A number that a graph reads from a tensor has neither. Torch's own infinities become those of sympy in a file, and
+    none of the four is an `Integer`.
+    """
+    lower = max(int(bounds.lower), 0) if bounds.lower.is_Integer else 0
+    return lower, int(bounds.upper) if bounds.upper.is_Integer else None
+
+
+def is_unbounded(bounds: ValueRanges[Any]) -> bool:
+    """Whether a range says nothing: that of a number which a graph reads from a tensor, unless it was told more."""
+    return not (bounds.lower.is_Integer or bounds.upper.is_Integer)
 
 
 def bounds_of(lower: int, upper: Any) -> ValueRanges[sympy.Integer]:
@@ -256,12 +266,23 @@ def run_decompositions(
 ) -> torch.export.ExportedProgram:
     """`program.run_decompositions(table or {})` without torch's warnings about itself.
 
-    That of 2.13 is about its own class, see `quiet_specs`; 2.14 takes some `aten.copy` nodes out twice.
+    That of 2.13 is about its own class, see `quiet_specs`; 2.14 takes some `aten.copy` nodes out twice. A program that
+    was loaded keeps the range of a derived size (`4*s0`) among those of symbols, where torch 2.13 accepts none: it is
+    taken out there. The program's `range_constraints` still say it.
     """
+    for shape_env in _shape_envs(program):
+        for size in [size for size in shape_env.var_to_range if not size.is_Symbol]:
+            del shape_env.var_to_range[size]
     with quiet_specs():
         warnings.filterwarnings("ignore", "erase_node.* on an already erased node", UserWarning)
         decomposed: torch.export.ExportedProgram = program.run_decompositions(table or {})
     return decomposed
+
+
+def _shape_envs(program: torch.export.ExportedProgram) -> set[ShapeEnv]:
+    values = (node.meta.get("val") for node in program.graph.find_nodes(op="placeholder"))
+    modes = {value.fake_mode for value in values if isinstance(value, FakeTensor)}
+    return {mode.shape_env for mode in modes if mode.shape_env is not None}
 
 
 def schema_version() -> str:

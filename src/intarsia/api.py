@@ -11,7 +11,7 @@ import torch
 
 from intarsia import surgery
 from intarsia.capture import EntryPoint, capture, capture_methods
-from intarsia.core.coverage import coverage, find_coverage
+from intarsia.core.coverage import coverage, find_coverage, keep_coverage
 from intarsia.core.examples import examples_by_method
 from intarsia.core.ledger import Ledger, told
 from intarsia.core.registry import find_backend
@@ -19,7 +19,7 @@ from intarsia.engines.build import build_engines, check_options
 from intarsia.engines.methods import build_methods
 from intarsia.errors import IntarsiaError
 from intarsia.formats.layout import METHOD
-from intarsia.formats.loading import load_methods, load_pt2
+from intarsia.formats.loading import load_methods
 from intarsia.formats.saving import save_methods
 from intarsia.partition import partition_methods
 from intarsia.runtime.methods import Methods, check_method_names, check_methods, run_methods
@@ -213,15 +213,16 @@ def export(
     """
     export_one = surgery.retrace if retrace else surgery.export
     if not isinstance(hybrid, Mapping):
-        return export_one(hybrid, args, kwargs, dynamic_shapes=dynamic_shapes)
+        return keep_coverage(hybrid, export_one(hybrid, args, kwargs, dynamic_shapes=dynamic_shapes))
     check_method_names(hybrid)
     examples = examples_by_method(hybrid, args, kwargs, dynamic_shapes)
     programs = {}
     for name, one in hybrid.items():
         with IntarsiaError.of_method(name):
             own = examples[name]
-            programs[name] = export_one(one, own.args, own.kwargs, dynamic_shapes=own.dynamic_shapes)
-    check_methods(programs)
+            program = export_one(one, own.args, own.kwargs, dynamic_shapes=own.dynamic_shapes)
+            programs[name] = keep_coverage(one, program)
+    check_methods(programs, {name: placed.held for name, one in hybrid.items() if (placed := find_coverage(one))})
     return programs
 
 
@@ -263,7 +264,9 @@ def save(
     methods = _resolve_methods(given) if isinstance(given, Mapping) else {METHOD: _resolve(given)}
     programs = {name: program for name, (program, _) in methods.items()}
     if isinstance(given, Mapping):
-        check_methods(programs)
+        check_methods(
+            programs, {name: (facts["coverage"] or {}).get("held", ()) for name, (_, facts) in methods.items()}
+        )
     save_methods(programs, path, facts={name: facts for name, (_, facts) in methods.items()}, payloads=payloads)
 
 
@@ -287,6 +290,8 @@ def _resolve(savable: Savable) -> tuple[torch.export.ExportedProgram, dict[str, 
     elif isinstance(program, torch.fx.GraphModule):
         placed = find_coverage(program)
         program = surgery.export(program)
+    elif isinstance(program, torch.export.ExportedProgram):
+        placed = find_coverage(program.graph_module)
     account = manifest.ledger if manifest else surgery.find_ledger(program)
     places = manifest.coverage if manifest else placed and asdict(placed)
     return program, {"coverage": places, "ledger": account and account.to_json()}
@@ -322,17 +327,6 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> Program | Met
     """
     programs = {name: Program(*method) for name, method in load_methods(path, verify=verify).items()}
     return programs[METHOD] if list(programs) == [METHOD] else Methods(programs)
-
-
-def load_program(path: str | os.PathLike[str]) -> Program:
-    """Load the program of a file that holds one, as `load` does.
-
-    Raises:
-        FormatError: As for `load`, or the file holds several methods.
-        UnsupportedVersion: A newer intarsia wrote it.
-        EngineError: The bytes of an engine were changed.
-    """
-    return Program(*load_pt2(path))
 
 
 def ledger(program: torch.export.ExportedProgram | Program) -> Ledger:

@@ -17,7 +17,7 @@ import torch
 from torch.export import Dim
 
 from intarsia.core.backend import Backend
-from intarsia.core.container import pack_engine
+from intarsia.core.container import EngineContainer, pack_engine
 from intarsia.core.op import run_engine
 from intarsia.core.registry import find_backend
 from intarsia.core.signature import EngineSignature
@@ -334,6 +334,23 @@ class BackendConformance:
         del x
         gc.collect()
         assert torch.equal(engine([torch.full((size,), 2.0)])[0], torch.full((size,), 2.0))
+
+    def test_weights_are_where_the_backend_says(self, backend: Backend) -> None:
+        module = torch.nn.Linear(64, 128)
+        built = backend.build(export(module, (torch.ones(2, 64),)), {})
+        source = built.source or b""
+        end = 0
+        for offset, size in sorted(built.constants):
+            assert end <= offset <= offset + size <= len(source), "weights over each other, or outside of the source"
+            end = offset + size
+        weight = module.weight.detach().numpy().tobytes()
+        if weight in source:
+            assert any(weight in source[offset : offset + size] for offset, size in built.constants), (
+                "a weight is not told"
+            )
+        data = pack_engine(built, name="engine_7", backend=self.name, signature="() -> ()")
+        found = EngineContainer.unpack(memoryview(data)).source
+        assert (None if found is None else bytes(found)) == built.source
 
     def test_damage_is_named(self, engine_of: Any) -> None:
         program = export(Calls(lambda x: torch.relu(x) + 1), (torch.randn(2, 3),))

@@ -213,3 +213,15 @@ def test_sizes_that_are_worked_out_are_worked_out_in_the_engine(name: str) -> No
     for b, t in ((1, 6), (3, 10), (7, 8)):
         x = torch.randn(b, t, 8)
         torch.testing.assert_close(hybrid(x), model(x), rtol=1e-5, atol=1e-5)
+
+
+def test_an_operator_that_is_not_converted_is_named() -> None:
+    class Rows(torch.nn.Module):
+        def forward(self, x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+            return torch.index_put(x, (rows,), x.new_zeros(()))
+
+    program = torch.export.export(Rows(), (torch.ones(3, 4), torch.tensor([True, False, True])))
+    with pytest.raises(
+        EngineBuildFailed, match=r"OpConversionFailure: No conversion rule .*: aten\.index_put\.default"
+    ):
+        OpenVINOBackend().build(program.run_decompositions({}), {})

@@ -234,6 +234,14 @@ REASONS: dict[str, tuple[str, Case]] = {
     "to half": ("does not round to f16", (lambda a: a.half(), (CUBE,))),
     "integers for a mask": ("integer arithmetic", (lambda a: a & a, (torch.tensor([3]),))),
     "writing at positions": ("does not check", (lambda a, i: a.index_copy(0, i, a), (CUBE, torch.tensor([0, 2, 1])))),
+    "writing one number where a mask of the rows says": (
+        "by masks only",
+        (lambda a, m: torch.index_put(a, (m,), a.new_zeros(())), (CUBE, CUBE[:, 0, 0] > 0)),
+    ),
+    "writing numbers where a mask says": (
+        "by masks only",
+        (lambda a, m, v: torch.index_put(a, (m,), v), (CUBE, CUBE.amax((1, 2), keepdim=True) == CUBE, torch.ones(3))),
+    ),
     "writing where a u8 mask says": ("u8 mask", (lambda a, m: torch.index_put(a, (m,), a), (CUBE, MASK[2, :3].byte()))),
     "reading at computed positions": (
         "an engine computes",

@@ -40,6 +40,23 @@ PRINTED = {
         "refused: input 'features': found no key 'far' and key 'fra', expected the keys 'near', 'far'.",
         "right: True",
     ],
+    "moe_decode": [
+        "torch     8  aten._weight_int4pack_mm_for_cpu.default   is not known to OpenVINO",
+        "torch     4  aten.index_copy.default                    writes part of the state, which torch does in place",
+        "two conversations in turns, as each alone: 130 of 130 steps equal to the bit",
+        "from the file, as in memory: 130 of 130 steps equal to the bit",
+        "without a retrace, as with one: 130 of 130 steps equal to the bit",
+        "as eager torch: 130 of 130 steps choose the same token, largest logit error",
+    ],
+    "mixtral_decode": [
+        "torch     4  aten.bmm.default                           named in torch_executed_ops",
+        "torch     4  aten.index_copy.default                    writes part of the state, which torch does in place",
+        "caches: key_cache_0, value_cache_0, cumulative_length_0, key_cache_1, value_cache_1, cumulative_length_1",
+        "two conversations in turns, as each alone: 130 of 130 steps equal to the bit",
+        "from the file, as in memory: 130 of 130 steps equal to the bit",
+        "without a retrace, as with one: 130 of 130 steps equal to the bit",
+        "as transformers generates: 130 of 130 steps choose the same token, largest logit error",
+    ],
     "torch_operators": [
         "6 of 7 operators in 1 engine",
         "torch    1  aten.special_entr.default  is not known to OpenVINO",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,6 +111,20 @@ def test_a_size_without_an_upper_end_is_told_in_words(least: int | None, told: s
     assert list(describe_program(program).ranges.values()) == [told]
 
 
+@pytest.mark.parametrize("from_file", [False, True])
+def test_a_number_that_the_graph_reads_is_no_size(tmp_path: Path, from_file: bool) -> None:
+    class Chooses(torch.nn.Module):
+        def forward(self, x: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
+            return x[row]
+
+    program = torch.export.export(Chooses(), (torch.zeros(5, 4), torch.tensor(1)))
+    if from_file:
+        torch.export.save(program, tmp_path / "chooses.pt2")
+        program = torch.export.load(tmp_path / "chooses.pt2")
+    assert program.range_constraints
+    assert not describe_program(program).ranges
+
+
 def test_state_is_told_with_kind_and_writes(facts: ProgramFacts) -> None:
     told = {entry.name: (entry.kind, entry.type, entry.size_bytes, entry.written_by) for entry in facts.state}
     assert told == {
@@ -128,6 +143,7 @@ def test_sizes_by_part(facts: ProgramFacts) -> None:
         "constants": 16,
         "engines, compiled": 70,
         "engines, portable": 5,
+        "constants shared by engines": 0,
     }
 
 

@@ -359,6 +359,16 @@ def test_the_repr_shows_inputs_outputs_and_ranges() -> None:
     ]
 
 
+def test_the_repr_leaves_out_numbers_that_the_graph_reads() -> None:
+    class Chooses(torch.nn.Module):
+        def forward(self, x: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
+            return x[row]
+
+    program = Program(export(Chooses(), (torch.ones(2, 4), torch.tensor(1))))
+    assert "size" not in repr(program)
+    assert_same(program(torch.eye(4)[:2], torch.tensor(0)), torch.eye(4)[0])
+
+
 def test_the_repr_counts_an_engine_apart_from_state() -> None:
     class Engine(torch.nn.Module):
         def __init__(self) -> None:

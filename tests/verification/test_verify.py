@@ -22,7 +22,7 @@ from intarsia._torch import bounds_of
 from intarsia.errors import ArgumentError, CaptureError, ConventionError, FormatError
 from intarsia.runtime.methods import run_methods
 from intarsia.runtime.program import Program
-from intarsia.verification import Check, Stages, Verification, verify
+from intarsia.verification import Check, Drawing, Stages, Verification, verify
 from intarsia.verification.symbols import ranges_difference
 
 CORNERS = ("x.shape[0] = 1", "x.shape[0] = 2", "x.shape[0] = 3", "x.shape[0] = 6")
@@ -104,6 +104,19 @@ def test_a_program_a_loaded_one_and_a_file_pass(tmp_path: Path, decompose: bool)
         assert result.ok, str(result)
         assert result.sizes == CORNERS
     assert not program.state_dict["total"].any()
+
+
+@pytest.mark.parametrize("from_file", [False, True])
+def test_a_program_that_reads_a_number_from_a_tensor_passes(tmp_path: Path, from_file: bool) -> None:
+    class Chooses(torch.nn.Module):
+        def forward(self, x: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
+            return x[row] * 2
+
+    model, subject = Chooses(), tmp_path / "chooses.pt2"
+    inputs = [((torch.randn(3, 4), torch.tensor(row)), {}) for row in (0, 2)]
+    hybrid = intarsia.compile(model, inputs[0][0])
+    intarsia.save(hybrid, subject)
+    assert intarsia.verify(subject if from_file else hybrid, model, inputs).ok
 
 
 def test_engines_pass_and_their_bytes_are_not_copied() -> None:
@@ -414,17 +427,43 @@ def test_inputs_in_another_form_are_refused(inputs: Any) -> None:
         intarsia.verify(counter()[1], inputs=inputs)
 
 
-def test_tokens_that_only_an_engine_reads_are_asked_for() -> None:
+class Tokens(torch.nn.Module):
+    """Tokens that only engines see: in the rows of two tables, and perhaps compared in an engine too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.large, self.small = torch.nn.Embedding(11, 4), torch.nn.Embedding(5, 4)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.large(tokens) + self.small(tokens).tanh()
+
+
+def test_tokens_that_only_an_engine_reads_are_drawn_from_the_smaller_table() -> None:
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Embedding(11, 4), torch.nn.Linear(4, 2)).eval()
-    module = intarsia.compile(model, (torch.zeros(3, dtype=torch.int64),))
-    assert intarsia.coverage(module).engines
-    with pytest.raises(ConventionError, match=r"'input'.*integers whose use.*inputs="):
-        intarsia.verify(module)
-    assert intarsia.verify(module, model, [((torch.tensor([10, 0, 3]),), {})]).ok
-    result = intarsia.verify(module, model, example=((torch.tensor([4, 2, 4]),), {}))
+    model = Tokens().eval()
+    program = intarsia.export(intarsia.compile(model, (torch.zeros(30, dtype=torch.int64),)))
+    assert [node.name for node in program.graph.find_nodes(op="call_function", target=aten.embedding.default)] == []
+    (tokens,) = Drawing(program).draw({}, 0).args
+    assert set(tokens.tolist()) == set(range(5))
+    result = intarsia.verify(program, model)
     assert result.ok, str(result)
-    assert result.findings == ("the integers of input 'input' were drawn from 2 to 4, as in the example",)
+    assert result.findings == ()
+
+
+def test_integers_that_an_engine_takes_for_something_else_are_asked_for() -> None:
+    class Scaled(torch.nn.Module):
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return tokens.float() * 0.5
+
+    model = Scaled().eval()
+    module = intarsia.compile(model, (torch.zeros(3, dtype=torch.int32),))
+    assert intarsia.coverage(module).engines
+    with pytest.raises(ConventionError, match=r"'tokens'.*integers whose use.*inputs="):
+        intarsia.verify(module)
+    assert intarsia.verify(module, model, [((torch.tensor([10, 0, 3], dtype=torch.int32),), {})]).ok
+    result = intarsia.verify(module, model, example=((torch.tensor([4, 2, 4], dtype=torch.int32),), {}))
+    assert result.ok, str(result)
+    assert result.findings == ("the integers of input 'tokens' were drawn from 2 to 4, as in the example",)
 
 
 def test_progress_counts_the_calls_that_the_result_tells_of() -> None:
@@ -562,3 +601,15 @@ def test_sizes_of_nested_inputs_have_the_names_that_the_caller_knows() -> None:
     shapes = {"batch": {"left": {"x": {0: Dim("rows", min=1, max=2)}}}}
     program = torch.export.export(Nested(), ({"left": {"x": torch.ones(2, 3)}},), dynamic_shapes=shapes)
     assert intarsia.verify(program).sizes == ("batch['left']['x'].shape[0] = 1", "batch['left']['x'].shape[0] = 2")
+
+
+def test_a_loaded_program_with_a_derived_size_is_compared_in_full(tmp_path: Path) -> None:
+    class Halves(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.avg_pool1d(x, 2).relu()
+
+    shapes = {"x": {2: 2 * torch.export.Dim("half", min=2, max=8)}}
+    program = torch.export.export(Halves(), (torch.ones(1, 3, 8),), dynamic_shapes=shapes)
+    intarsia.save(program, tmp_path / "halves.pt2")
+    result = intarsia.verify(tmp_path / "halves.pt2", Halves())
+    assert {(check.ok, check.detail) for check in result.parity} == {(True, "")}, str(result)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import torch
 
 from intarsia._torch import run_decompositions
+from intarsia.capture.assignments import recorded_assignments, refuse_lost
 from intarsia.capture.entry import read_entry
 from intarsia.capture.faults import explain
 from intarsia.capture.quiet import quiet_on_failure
@@ -51,7 +50,8 @@ def capture(
 
     Raises:
         CaptureError: `model` is of another type, inputs are missing or given beside an exported program, the
-            model returns the named tuple of an operator, or torch cannot capture the model.
+            model returns the named tuple of an operator, or assigns a tensor that it reads and that is no buffer, or
+            torch cannot capture the model.
 
     Example:
         >>> program = capture(torch.nn.Linear(4, 2), (torch.ones(3, 4),))
@@ -68,10 +68,11 @@ def capture(
     _check_call(subject, forward, args or (), kwargs or {})
     args, kwargs = distinct((args or (), dict(kwargs or {})), (*module.parameters(), *module.buffers()))
     try:
-        with torch.no_grad(), quiet_on_failure(), _quiet_lists_of_parameters():
+        with torch.no_grad(), quiet_on_failure(), recorded_assignments(module) as assigned:
             program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
     except Exception as error:
         raise explain(subject, error) from error
+    refuse_lost(subject, assigned, program)
     _refuse_results_of_operators(subject, program)
     return _decompose(program, subject)
 
@@ -108,14 +109,6 @@ def _decompose(program: torch.export.ExportedProgram, subject: str) -> torch.exp
     except Exception as error:
         shared = shared_written_state(program)
         raise (_shared(subject, *shared) if shared else explain(subject, error)) from error
-
-
-@contextmanager
-def _quiet_lists_of_parameters() -> Iterator[None]:
-    """Keep from the user that torch's own recurrent layers set the list of their parameters anew in a trace."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r".*_flat_weights\[\d+\].* assigned during export", UserWarning)
-        yield
 
 
 def _refuse_results_of_operators(subject: str, program: torch.export.ExportedProgram) -> None:

@@ -15,6 +15,7 @@ from intarsia.cli.inputs import (
     Against,
     File,
     Imports,
+    MethodName,
     call_program,
     draw_calls,
     drawing_faults,
@@ -39,6 +40,7 @@ _WILD = 3  # how many times the lower quartile the upper one is, from where on t
 def bench_file(
     file: File,
     *,
+    method: MethodName = None,
     against: Against = None,
     inputs: Annotated[
         list[Path] | None,
@@ -62,12 +64,14 @@ def bench_file(
 
     import torch
 
+    from intarsia.core.entry import owner_of
     from intarsia.measurement import measure
     from intarsia.verification import Call
 
     begin = time.perf_counter()
-    program = load_program(file, imports)
+    program = load_program(file, imports, method)
     load_s = time.perf_counter() - begin
+    target = target and target.of_method(f"target {against!r}", method)
     if inputs:
         made = read_call(program, inputs[0])
     elif target:
@@ -78,9 +82,9 @@ def bench_file(
     sides = {file.name: _side(made, lambda *args, **kwargs: call_program(program, args, kwargs))}
     prepare: dict[str, Callable[[], None]] = {file.name: program.reset}
     if target:
-        model = reference_of(target)
+        model = reference_of(target.model)
         sides |= {"eager": _side(made, _reference(model)), _COMPILED: _side(made, torch.compile(model))}
-        prepare |= dict.fromkeys(("eager", _COMPILED), _reset_of(model))
+        prepare |= dict.fromkeys(("eager", _COMPILED), _reset_of(owner_of(model)))
     try:
         with progress_reporter("timing") as progress, torch.no_grad():
             before = prepare if program.writes else {}
@@ -117,7 +121,7 @@ def _reset_of(model: torch.nn.Module) -> Callable[[], None]:
     return reset
 
 
-def _reference(model: torch.nn.Module) -> Callable[..., Any]:
+def _reference(model: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return model(*args, **kwargs)

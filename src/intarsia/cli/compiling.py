@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from intarsia.cli.console import activity, output_console, progress_reporter
+from intarsia.cli.console import activity, output_console, print_heading, progress_reporter
 from intarsia.cli.options import AsJson, Force
 from intarsia.cli.output import check_output
 from intarsia.cli.target import load_target
@@ -24,7 +25,7 @@ def compile_target(
         typer.Argument(
             metavar="TARGET",
             help="package.module:factory or file.py:factory; "
-            "the factory returns model, args, kwargs and dynamic_shapes.",
+            "the factory returns model, args, kwargs and dynamic_shapes, or mappings of these for several methods.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write, for instance m.pt2.")],
@@ -63,7 +64,7 @@ def compile_target(
     from intarsia.report.coverage import coverage_json, draw_coverage
 
     with progress_reporter("building engines", before="capturing and partitioning the model") as progress:
-        hybrid = api.compile(
+        hybrid: Any = api.compile(
             made.model,
             made.args,
             made.kwargs,
@@ -77,24 +78,26 @@ def compile_target(
         )
     with activity(f"saving {output}"):
         api.save(hybrid, output)
-    coverage = api.coverage(hybrid)
-    notes = _training_notes(made.model, coverage)
+    several = isinstance(made.model, Mapping)
+    hybrids, models = (hybrid, made.model) if several else ({"": hybrid}, {"": made.model})
+    coverages = {name: api.coverage(one) for name, one in hybrids.items()}
+    notes = {name: _training_notes(models[name], coverage) for name, coverage in coverages.items()}
     size_bytes = output.stat().st_size
     if as_json:
-        typer.echo(
-            json.dumps(
-                {"file": str(output), "size_bytes": size_bytes, **coverage_json(coverage, notes=notes)}, indent=2
-            )
-        )
-    else:
-        output_console().print(draw_coverage(coverage, notes=notes))
-        output_console().print(f"saved {output} ({size_bytes:,} bytes)", soft_wrap=True)
+        drawn = {name: coverage_json(coverage, notes=notes[name]) for name, coverage in coverages.items()}
+        facts = {"methods": drawn} if several else drawn[""]
+        typer.echo(json.dumps({"file": str(output), "size_bytes": size_bytes, **facts}, indent=2))
+        return
+    for name, coverage in coverages.items():
+        print_heading(name)
+        output_console().print(draw_coverage(coverage, notes=notes[name]))
+    output_console().print(f"saved {output} ({size_bytes:,} bytes)", soft_wrap=True)
 
 
 def _training_notes(model: Any, coverage: Coverage) -> list[str]:
     """What to say of a model whose mode makes a difference: training mode, with dropout or batch statistics."""
     differs = any("dropout" in p.operator or "batch_norm_legit_functional" in p.operator for p in coverage.placements)
-    if not (differs and getattr(model, "training", False)):
+    if not (differs and getattr(getattr(model, "__self__", model), "training", False)):
         return []
     return ["The model was captured in training mode, with its dropout and batch statistics: call model.eval() first."]
 

@@ -47,6 +47,12 @@ def error_console() -> Console:
     return console
 
 
+def print_heading(text: str) -> None:
+    """Print what stands above the tables of one of several methods; nothing where the text is empty."""
+    if text:
+        output_console().print(f"{text}:")
+
+
 def _color_system() -> Literal["auto"] | None:
     """None where NO_COLOR is set: rich by itself would leave text bold."""
     return None if os.environ.get("NO_COLOR") else "auto"

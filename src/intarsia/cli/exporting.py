@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from intarsia.cli.console import activity, output_console
-from intarsia.cli.inputs import Imports, load_program
+from intarsia.cli.console import activity, output_console, print_heading
+from intarsia.cli.inputs import Imports, load_file
 from intarsia.cli.options import AsJson, Force
 from intarsia.cli.output import check_output
 from intarsia.cli.target import HybridTarget, load_hybrid
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from intarsia.core.ledger import Ledger
+    from intarsia.runtime.program import Program
 
 
 def export_hybrid(
@@ -26,7 +28,8 @@ def export_hybrid(
         typer.Argument(
             metavar="FILE_OR_TARGET",
             help="A .pt2 file, or package.module:factory or file.py:factory; the factory returns the hybrid, "
-            "or hybrid, args, kwargs and dynamic_shapes where its graph has no metadata or does not state its ranges.",
+            "or hybrid, args, kwargs and dynamic_shapes where its graph has no metadata or does not state its ranges; "
+            "mappings of these for several methods.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write, for instance m.pt2.")],
@@ -46,11 +49,16 @@ def export_hybrid(
     from intarsia import api
 
     with activity("exporting"):
-        program = api.export(hybrid, args, kwargs, dynamic_shapes=dynamic_shapes)
+        program: Any = api.export(hybrid, args, kwargs, dynamic_shapes=dynamic_shapes)
     with activity(f"saving {output}"):
         api.save(program, output)
-    notes = _notes(hybrid, program) if dynamic_shapes is None else []
-    _print_summary(api.ledger(program), notes, output, as_json=as_json)
+    hybrids: Mapping[str, Any] = hybrid if isinstance(hybrid, Mapping) else {"": hybrid}
+    programs, shapes = (program, dynamic_shapes or {}) if hybrids is hybrid else ({"": program}, {"": dynamic_shapes})
+    facts = {
+        name: (api.ledger(programs[name]), _notes(one, programs[name]) if shapes.get(name) is None else [])
+        for name, one in hybrids.items()
+    }
+    _print_summary(facts, output, as_json=as_json)
 
 
 def _find_hybrid(source: str, imports: list[str] | None) -> HybridTarget:
@@ -58,11 +66,20 @@ def _find_hybrid(source: str, imports: list[str] | None) -> HybridTarget:
     if path.suffix == ".py" or (":" in source and not path.exists()):
         return load_hybrid(source)
 
-    # The program's own graph with its state: a hybrid without partitions.
-    program = load_program(path, imports).exported_program
+    from intarsia.runtime.methods import Methods
+
+    loaded = load_file(path, imports)
+    if not isinstance(loaded, Methods):
+        return HybridTarget(_hybrid_of(loaded), None, None, None)
+    return HybridTarget({name: _hybrid_of(getattr(loaded, name)) for name in loaded.methods}, None, None, None)
+
+
+def _hybrid_of(loaded: Program) -> torch.fx.GraphModule:
+    """A program's own graph with its state: a hybrid without partitions."""
+    program = loaded.exported_program
     hybrid = program.module(check_guards=False)
     hybrid.meta["range_constraints"] = dict(program.range_constraints)
-    return HybridTarget(hybrid, None, None, None)
+    return hybrid
 
 
 def _notes(hybrid: torch.fx.GraphModule, program: torch.export.ExportedProgram) -> list[str]:
@@ -85,15 +102,19 @@ def _notes(hybrid: torch.fx.GraphModule, program: torch.export.ExportedProgram) 
     return notes
 
 
-def _print_summary(ledger: Ledger, notes: list[str], output: Path, *, as_json: bool) -> None:
+def _print_summary(facts: Mapping[str, tuple[Ledger, list[str]]], output: Path, *, as_json: bool) -> None:
+    """Print ledger and notes of each method; of one program the name is empty."""
     size_bytes = output.stat().st_size
     if as_json:
-        facts = {"file": str(output), "size_bytes": size_bytes, "ledger": ledger.to_json(), "notes": notes}
-        typer.echo(json.dumps(facts, indent=2))
+        drawn = {name: {"ledger": ledger.to_json(), "notes": notes} for name, (ledger, notes) in facts.items()}
+        told = drawn.get("", {"methods": drawn})
+        typer.echo(json.dumps({"file": str(output), "size_bytes": size_bytes, **told}, indent=2))
         return
     console = output_console()
-    for line in ledger.summary().splitlines():
-        console.print(line)
-    for note in notes:
-        console.print(f"note: {note}", soft_wrap=not console.is_terminal)
+    for name, (ledger, notes) in facts.items():
+        print_heading(name)
+        for line in ledger.summary().splitlines():
+            console.print(line)
+        for note in notes:
+            console.print(f"note: {note}", soft_wrap=not console.is_terminal)
     console.print(f"saved {output} ({size_bytes:,} bytes)", soft_wrap=True)

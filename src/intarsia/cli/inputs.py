@@ -12,11 +12,12 @@ import typer
 
 from intarsia.cli.console import activity
 from intarsia.cli.target import Target, import_modules
-from intarsia.errors import ArgumentError, IntarsiaError, first_line
+from intarsia.errors import ArgumentError, IntarsiaError, first_line, near_match
 
 if TYPE_CHECKING:
     from intarsia.formats.tensors import NamedTensors
     from intarsia.report.program import LeafFacts
+    from intarsia.runtime.methods import Methods
     from intarsia.runtime.program import Program
     from intarsia.verification import Call
 
@@ -48,8 +49,48 @@ Against = Annotated[
 ]
 
 
-def load_program(file: Path, imports: Sequence[str] | None) -> Program:
-    """Load a program, and tell that it takes a while.
+MethodName = Annotated[
+    str | None,
+    typer.Option("--method", metavar="NAME", help="The method to call, of a FILE that holds several."),
+]
+
+
+def load_program(file: Path, imports: Sequence[str] | None, method: str | None) -> Program:
+    """Load one program of a file.
+
+    Args:
+        file: What to load.
+        imports: Modules to import before.
+        method: Which to take where the file holds several methods.
+
+    Raises:
+        FormatError: As for `load_file`.
+        TargetError: Likewise.
+        ArgumentError: The file holds several methods, and none of them was named; or it holds one program, and a
+            method was named.
+    """
+    from intarsia.runtime.program import Program
+
+    loaded = load_file(file, imports)
+    if isinstance(loaded, Program):
+        if method is None:
+            return loaded
+        found, fix = f"one program, which has no methods, and --method {method}", "Leave --method out."
+        raise ArgumentError(str(file), found=found, expected="several methods", fix=fix)
+    if method in loaded.methods:
+        program: Program = getattr(loaded, method)
+        return program
+    listed = ", ".join(loaded.methods)
+    raise ArgumentError(
+        str(file),
+        found=f"the methods {listed}" + ("" if method is None else f", and --method {method}"),
+        expected="the name of one of them",
+        fix=near_match(method or "", loaded.methods) or f"Add --method {loaded.methods[0]}, or another of them.",
+    )
+
+
+def load_file(file: Path, imports: Sequence[str] | None) -> Program | Methods:
+    """Load what a file holds, and tell that it takes a while.
 
     Args:
         file: What to load.
@@ -62,7 +103,7 @@ def load_program(file: Path, imports: Sequence[str] | None) -> Program:
     from intarsia import api
 
     with loading(file, imports):
-        return api.load_program(file)
+        return api.load(file)
 
 
 @contextmanager

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from intarsia.cli.console import output_console
-from intarsia.cli.inputs import File, Imports, load_program
+from intarsia.cli.console import output_console, print_heading
+from intarsia.cli.inputs import File, Imports, load_file
 from intarsia.cli.options import AsJson
+
+if TYPE_CHECKING:
+    from intarsia.core.coverage import Coverage
+    from intarsia.report.program import ProgramFacts
+    from intarsia.runtime.methods import Methods
+    from intarsia.runtime.program import Program
 
 
 def inspect_file(
@@ -20,27 +28,76 @@ def inspect_file(
     """Show what FILE holds.
 
     Engines, operators left in torch, state and how it is written, inputs and outputs with their ranges, sizes,
-    versions, the ledger of the export, and where each operator of the captured model runs, and why.
+    versions, the ledger of the export, and where each operator of the captured model runs, and why. Of several methods
+    each is shown, and the state that they share once.
     """
-    from intarsia.core.coverage import Coverage
+    from intarsia.runtime.methods import Methods
+
+    loaded = load_file(file, imports)
+    if isinstance(loaded, Methods):
+        _show_methods(loaded, as_json=as_json)
+    elif as_json:
+        typer.echo(json.dumps(_to_json(_describe(loaded), _coverage(loaded)), indent=2))
+    else:
+        _print(_describe(loaded), _coverage(loaded))
+
+
+def _show_methods(methods: Methods, *, as_json: bool) -> None:
+    from intarsia.report.inspection import draw_state, draw_storage
+    from intarsia.report.methods import merge_state
+    from intarsia.report.storage import describe_storage
+
+    programs = {name: getattr(methods, name) for name in methods.methods}
+    names = {name: methods.state.names(program.exported_program) for name, program in programs.items()}
+    state, facts = merge_state({name: _describe(program) for name, program in programs.items()}, names)
+    coverages = {name: _coverage(program) for name, program in programs.items()}
+    storage = describe_storage([program.exported_program for program in programs.values()])
+    if as_json:
+        drawn = {name: _to_json(facts[name], coverages[name]) for name in programs}
+        for own in drawn.values():
+            for shared in ("state", "size_bytes", "repeated_bytes"):
+                del own[shared]
+        told = {"methods": drawn, "state": [asdict(entry) for entry in state], "storage": storage.to_json()}
+        typer.echo(json.dumps(told, indent=2))
+        return
+    for name in programs:
+        print_heading(name)
+        _print(facts[name], coverages[name])
+    print_heading("all methods")
+    if state:
+        output_console().print(draw_state(state))
+    output_console().print(draw_storage(storage))
+
+
+def _describe(program: Program) -> ProgramFacts:
     from intarsia.formats.manifest import Manifest
-    from intarsia.report.coverage import coverage_json, draw_coverage
-    from intarsia.report.inspection import draw_program
     from intarsia.report.program import describe_program
 
-    program = load_program(file, imports)
     manifest = program.manifest
     versions = {}
     if isinstance(manifest, Manifest):
         versions = {"intarsia": manifest.intarsia_version, "torch": manifest.torch_version}
     writes = {name: write.reason for name, write in program.writes.items()}
-    facts = describe_program(program.exported_program, versions=versions, ledger=program.ledger, writes=writes)
-    placed = manifest.coverage if manifest else None
-    coverage = Coverage.from_json(placed) if placed else None
-    if as_json:
-        covered = coverage and coverage_json(coverage)
-        typer.echo(json.dumps({**facts.to_json(), "coverage": covered}, indent=2))
-        return
+    return describe_program(program.exported_program, versions=versions, ledger=program.ledger, writes=writes)
+
+
+def _coverage(program: Program) -> Coverage | None:
+    from intarsia.core.coverage import Coverage
+
+    placed = program.manifest.coverage if program.manifest else None
+    return Coverage.from_json(placed) if placed else None
+
+
+def _to_json(facts: ProgramFacts, coverage: Coverage | None) -> dict[str, Any]:
+    from intarsia.report.coverage import coverage_json
+
+    return {**facts.to_json(), "coverage": coverage and coverage_json(coverage)}
+
+
+def _print(facts: ProgramFacts, coverage: Coverage | None) -> None:
+    from intarsia.report.coverage import draw_coverage
+    from intarsia.report.inspection import draw_program
+
     output_console().print(draw_program(facts))
     if coverage:
         output_console().print(draw_coverage(coverage))

@@ -16,6 +16,7 @@ from intarsia.cli.inputs import (
     File,
     Imports,
     Inputs,
+    MethodName,
     call_program,
     draw_calls,
     drawing_faults,
@@ -37,6 +38,7 @@ _HEADINGS = ("type", "min", "max", "mean")
 def run_file(
     file: File,
     *,
+    method: MethodName = None,
     inputs: Inputs = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="OUT.safetensors", help="Write the outputs to this file.")
@@ -73,7 +75,8 @@ def run_file(
             fix="Leave one of them out.",
         )
     target = load_target(against) if against else None
-    program = load_program(file, imports)
+    program = load_program(file, imports, method)
+    target = target and target.of_method(f"target {against!r}", method)
     if inputs:
         drawn = Drawn([read_call(program, path) for path in inputs] * calls, findings=())
     else:

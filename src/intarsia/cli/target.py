@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
-from types import ModuleType
+from types import MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from intarsia.cli.console import error_console
@@ -26,21 +26,46 @@ _RETURNS_HYBRID = "a torch.fx.GraphModule or a tuple (hybrid, args, kwargs, dyna
 
 
 class HybridTarget(NamedTuple):
-    """What a factory of a hybrid returns: the arguments of `intarsia.export`."""
+    """What a factory of a hybrid, or of several methods, returns: the arguments of `intarsia.export`."""
 
-    hybrid: torch.fx.GraphModule
-    args: tuple[Any, ...] | None
+    hybrid: torch.fx.GraphModule | Mapping[str, torch.fx.GraphModule]
+    args: Any
     kwargs: dict[str, Any] | None
     dynamic_shapes: Any
 
 
 class Target(NamedTuple):
-    """What a factory returns: the arguments of `intarsia.compile`."""
+    """What a factory returns: the arguments of `intarsia.compile`.
 
-    model: torch.nn.Module | torch.export.ExportedProgram
-    args: tuple[Any, ...]
+    For several methods, the model is a mapping of entry points, and so are the others.
+    """
+
+    model: Any
+    args: Any
     kwargs: dict[str, Any]
     dynamic_shapes: Any
+
+    def of_method(self, subject: str, name: str | None) -> Target:
+        """The target of one method: this one where it is a model, an entry point where it is several.
+
+        Args:
+            subject: What named the target.
+            name: The method; None for a program that is one.
+
+        Raises:
+            TargetError: The target has several entry points, and none of this name.
+        """
+        if not isinstance(self.model, Mapping):
+            return self
+        if name is None or name not in self.model:
+            raise _fault(
+                subject,
+                f"the entry points {', '.join(self.model)}",
+                f"one named {name!r}" if name else "one model, for FILE holds one program",
+                "Name the target that the file was made of.",
+            )
+        shapes = (self.dynamic_shapes or {}).get(name)
+        return Target(self.model[name], (self.args or {}).get(name) or (), self.kwargs.get(name) or {}, shapes)
 
 
 class FactoryError(TargetError):
@@ -82,8 +107,12 @@ def load_target(text: str) -> Target:
     if not isinstance(made, tuple) or not 2 <= len(made) <= len(Target._fields):
         raise _fault(subject, f"{_kind_of(made)} returned", _RETURNS, fix)
     model, args, kwargs, dynamic_shapes = (*made, None, None)[: len(Target._fields)]
-    if not isinstance(model, torch.nn.Module | torch.export.ExportedProgram):
-        raise _fault(subject, f"a model of type {type(model).__name__}", "an nn.Module or ExportedProgram", fix)
+    if isinstance(model, Mapping):
+        _check_mappings(subject, {"args": args, "dynamic_shapes": dynamic_shapes})
+        return Target(model, args, _checked_kwargs(subject, kwargs, fix) or {}, dynamic_shapes)
+    if not isinstance(model, torch.nn.Module | torch.export.ExportedProgram | MethodType):
+        expected = "an nn.Module, a bound method of one, an ExportedProgram, or a mapping of these"
+        raise _fault(subject, f"a model of type {type(model).__name__}", expected, fix)
     if not isinstance(args, tuple):
         raise _fault(subject, f"args of type {type(args).__name__}", "a tuple", fix)
     return Target(model, args, _checked_kwargs(subject, kwargs, fix) or {}, dynamic_shapes)
@@ -105,7 +134,7 @@ def load_hybrid(text: str) -> HybridTarget:
     import torch  # after the target was found: importing it takes long, and a mistyped target is told at once
 
     fix = "Return the hybrid; where its graph has no metadata, with example args, kwargs and dynamic_shapes."
-    if isinstance(made, torch.fx.GraphModule):
+    if isinstance(made, torch.fx.GraphModule | Mapping):
         return HybridTarget(made, None, None, None)
     first = made[0] if isinstance(made, tuple) and made else made
     if isinstance(first, torch.nn.Module | torch.export.ExportedProgram) and not isinstance(
@@ -115,6 +144,8 @@ def load_hybrid(text: str) -> HybridTarget:
     if not isinstance(made, tuple) or len(made) != len(HybridTarget._fields):
         raise _fault(subject, f"{_kind_of(made)} returned", _RETURNS_HYBRID, fix)
     hybrid, args, kwargs, dynamic_shapes = made
+    if isinstance(hybrid, Mapping):
+        return HybridTarget(hybrid, args, _checked_kwargs(subject, kwargs, fix), dynamic_shapes)
     if not isinstance(hybrid, torch.fx.GraphModule):
         raise _fault(subject, f"a hybrid of type {type(hybrid).__name__}", "a torch.fx.GraphModule", fix)
     if not isinstance(args, tuple | None):
@@ -222,6 +253,14 @@ def _required(factory: Callable[..., object]) -> list[str]:
         return []
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [p.name for p in parameters if p.default is p.empty and p.kind not in optional]
+
+
+def _check_mappings(subject: str, given: Mapping[str, object]) -> None:
+    """Refuse, beside a mapping of entry points, what is none; unknown names `intarsia.compile` tells."""
+    for name, value in given.items():
+        if not isinstance(value, Mapping | None):
+            expected = "a mapping with the names of the entry points, or None"
+            raise _fault(subject, f"{name} of type {type(value).__name__}", expected, f"Return {name} by these names.")
 
 
 def _checked_kwargs(subject: str, kwargs: object, fix: str) -> dict[str, Any] | None:

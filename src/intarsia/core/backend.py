@@ -9,6 +9,13 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 if TYPE_CHECKING:
     import torch
 
+POSITIONS = "positions"
+"""Under which of a `BuiltEngine`'s options a backend may list the inputs that hold positions.
+
+One mapping for each input and size, with the number of the input (`input`) and the size of the dim that it counts along
+(`size`). `intarsia.verify` draws such inputs by it.
+"""
+
 
 @dataclass(frozen=True)
 class BuiltEngine:

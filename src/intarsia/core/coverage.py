@@ -66,6 +66,7 @@ class Coverage:
         removed: Operator nodes that compile took out before partitioning (asserts), with the reason each;
             pairs of "name (operator)" and reason.
         failed: Partitions that a backend could not build and that therefore stay in torch: name -> reason.
+        held: State that engines hold as constants; pairs of the engine's and the state's name.
 
     Example:
         >>> relu = OperatorPlacement("relu", "aten.relu.default", "openvino_0", "supported")
@@ -78,6 +79,7 @@ class Coverage:
     placements: tuple[OperatorPlacement, ...]
     removed: tuple[tuple[str, str], ...] = ()
     failed: tuple[tuple[str, str], ...] = ()
+    held: tuple[tuple[str, str], ...] = ()
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -118,8 +120,10 @@ class Coverage:
             True
         """
         placements = tuple(OperatorPlacement(**entry) for entry in values["placements"])
-        removed, failed = (tuple((name, why) for name, why in values[key]) for key in ("removed", "failed"))
-        return cls(placements, removed, failed)
+        removed, failed, held = (
+            tuple((name, what) for name, what in values.get(key, ())) for key in ("removed", "failed", "held")
+        )
+        return cls(placements, removed, failed, held)
 
     def __str__(self) -> str:
         rows = [("engine" if g.in_engine else "torch", str(g.count), g.operator, g.reason) for g in self.by_operator()]
@@ -163,3 +167,11 @@ def find_coverage(hybrid: torch.fx.GraphModule) -> Coverage | None:
 def record_coverage(hybrid: torch.fx.GraphModule, found: Coverage) -> None:
     """Let `coverage(hybrid)` find `found`."""
     hybrid.meta[_KEY] = found
+
+
+def keep_coverage(hybrid: torch.fx.GraphModule, program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program that was exported of a hybrid, with the hybrid's coverage, so that a file of it tells it too."""
+    found = find_coverage(hybrid)
+    if found is not None:
+        record_coverage(program.graph_module, found)
+    return program

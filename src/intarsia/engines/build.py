@@ -102,7 +102,8 @@ def _settle(plan: Coverage, failed: Mapping[str, str]) -> Coverage:
         else placement
         for placement in plan.placements
     )
-    return replace(plan, placements=placements, failed=(*plan.failed, *failed.items()))
+    held = tuple((engine, state) for engine, state in plan.held if engine not in failed)
+    return replace(plan, placements=placements, failed=(*plan.failed, *failed.items()), held=held)
 
 
 def _build_body(

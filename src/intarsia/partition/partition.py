@@ -179,7 +179,14 @@ class _Attempt:
             OperatorPlacement(node.name, operator, places.get(node, "torch"), self._plan.reasons.get(node, SUPPORTED))
             for node, operator in self._operators.items()
         ]
-        return Partitioned(hybrid, Coverage(tuple(placements), self._removed))
+        held = tuple((name, state) for name in partitions for state in _state_in(hybrid.get_submodule(name)))
+        return Partitioned(hybrid, Coverage(tuple(placements), self._removed, held=held))
+
+
+def _state_in(partition: torch.nn.Module) -> list[str]:
+    """Names of the state that a partition holds."""
+    graph = partition.graph if isinstance(partition, torch.fx.GraphModule) else torch.fx.Graph()
+    return list(dict.fromkeys(str(node.target) for node in graph.find_nodes(op="get_attr")))
 
 
 def _signature_fault(inputs: Sequence[torch.Tensor], output: torch.Tensor) -> str | None:

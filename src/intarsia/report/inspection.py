@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from intarsia.report.drawing import byte_text, plain_table
-from intarsia.report.program import LeafFacts, ProgramFacts, StateFacts
+from intarsia.report.program import EngineFacts, LeafFacts, ProgramFacts, StateFacts
+from intarsia.report.storage import StorageFacts
 
 
 def draw_program(facts: ProgramFacts) -> RenderableType:
@@ -37,14 +38,33 @@ def _parts(facts: ProgramFacts) -> Iterator[RenderableType]:
         rows = [(name, str(count)) for name, count in facts.operators.items()]
         yield plain_table(("operator left in torch", "nodes"), rows)
     if facts.state:
-        yield _state(facts)
-    yield plain_table(("part", "bytes"), [(part, byte_text(size)) for part, size in facts.size_bytes.items() if size])
+        yield draw_state(facts.state)
+    if facts.size_bytes:
+        yield from _sizes(facts.size_bytes, facts.repeated_bytes)
     if facts.versions:
         yield plain_table(("made with", "version"), facts.versions.items())
     else:
         yield Text("made with another tool: the file tells neither versions nor a ledger")
     if facts.ledger:
         yield plain_table(("ledger of the export, counted in the hybrid",), [(line,) for line in facts.ledger])
+
+
+def draw_storage(facts: StorageFacts) -> RenderableType:
+    """What the methods of a file store together, as a table.
+
+    Args:
+        facts: What `describe_storage` returns for all of them.
+
+    Returns:
+        Something that a rich console prints.
+    """
+    return Group(*_sizes(facts.size_bytes, facts.repeated_bytes))
+
+
+def _sizes(size_bytes: Mapping[str, int], repeated_bytes: int) -> Iterator[RenderableType]:
+    yield plain_table(("part", "bytes"), [(part, byte_text(size)) for part, size in size_bytes.items() if size])
+    if repeated_bytes:
+        yield Text(f"compiled engines repeat up to {byte_text(repeated_bytes)} of weights; payloads=False saves none\n")
 
 
 def _leaves(leaves: tuple[LeafFacts, ...]) -> Iterator[tuple[str, str]]:
@@ -58,12 +78,17 @@ def _engines(facts: ProgramFacts) -> RenderableType:
             engine.name,
             f"{engine.backend} {_short_version(engine.backend_version)}",
             engine.target,
-            byte_text(engine.payload_bytes),
-            byte_text(engine.source_bytes),
+            byte_text(engine.payload_bytes) if engine.payload_bytes else "when called",
+            _portable_text(engine),
         )
         for engine in facts.engines
     ]
     return plain_table(("engine", "backend", "target", "compiled", "portable"), rows)
+
+
+def _portable_text(engine: EngineFacts) -> str:
+    shared = f", {byte_text(engine.shared_bytes)} shared" if engine.shared_bytes else ""
+    return byte_text(engine.source_bytes) + shared
 
 
 def _short_version(text: str) -> str:
@@ -71,8 +96,9 @@ def _short_version(text: str) -> str:
     return text.partition("-")[0]
 
 
-def _state(facts: ProgramFacts) -> RenderableType:
-    rows = [(entry.name, entry.kind, entry.type, byte_text(entry.size_bytes), _written(entry)) for entry in facts.state]
+def draw_state(state: tuple[StateFacts, ...]) -> RenderableType:
+    """State entries as a table."""
+    rows = [(entry.name, entry.kind, entry.type, byte_text(entry.size_bytes), _written(entry)) for entry in state]
     return plain_table(("state", "kind", "type", "bytes", "written by"), rows)
 
 

@@ -10,22 +10,21 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, InputSpec, OutputKind
+from torch.export.graph_signature import InputKind, OutputKind
 
-from intarsia._torch import int_bounds
+from intarsia._torch import int_bounds, is_unbounded
 from intarsia.core.container import EngineContainer
-from intarsia.core.engine_calls import engine_calls
 from intarsia.core.ledger import Ledger
 from intarsia.core.paths import input_paths, output_paths
 from intarsia.core.signature import SHORT_NAMES
 from intarsia.core.writes import written_placeholders
+from intarsia.report.storage import KINDS, describe_storage, read_containers, state_entries
 
 _DECLARED = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 Writers = Mapping[str, tuple[str, ...]]
 """Name of a placeholder -> what writes it in a call."""
 
 _ENGINE_OPERATOR = "intarsia.run_engine.default"
-_KINDS = {InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer", InputKind.CONSTANT_TENSOR: "constant"}
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,9 @@ class EngineFacts:
         backend_version: Version of the backend's library.
         target: What it was compiled for.
         signature: Dtypes and shapes of its inputs and outputs.
-        payload_bytes: Size of the compiled form.
+        payload_bytes: Size of the compiled form, 0 when it was left out: the engine is built when it is first called.
         source_bytes: Size of the portable form, 0 when there is none.
+        shared_bytes: Of these, constants that the file holds once for all who have them.
     """
 
     name: str
@@ -51,6 +51,7 @@ class EngineFacts:
     signature: str
     payload_bytes: int
     source_bytes: int
+    shared_bytes: int
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,7 @@ class ProgramFacts:
         operators: Operator that runs in torch -> number of nodes, the most frequent first; sizes left out.
         state: Parameters, buffers, constants and objects, engines left out.
         size_bytes: Part of the program -> bytes; storage that entries share is counted once.
+        repeated_bytes: Weights that compiled engines hold again, in a form of their own.
         versions: What wrote the file -> version; empty when the file does not tell.
         ledger: Summary of the export, a line for each kind of thing; empty when the file carries no ledger.
     """
@@ -117,6 +119,7 @@ class ProgramFacts:
     operators: Mapping[str, int]
     state: tuple[StateFacts, ...]
     size_bytes: Mapping[str, int]
+    repeated_bytes: int
     versions: Mapping[str, str]
     ledger: tuple[str, ...]
 
@@ -144,7 +147,8 @@ def describe_program(
     Raises:
         EngineError: An engine's container is damaged.
     """
-    engines = tuple(_engines(program))
+    engines = tuple(_engine(constant, container) for constant, container in read_containers(program).items())
+    storage = describe_storage([program])
     writers = _writers(program)
     writing = {name: f"whole copy: {reason}" if reason else "in place" for name, reason in (writes or {}).items()}
     state = tuple(_state(program, {engine.constant for engine in engines}, writers, writing))
@@ -157,7 +161,8 @@ def describe_program(
         engines=engines,
         operators=_torch_operators(program),
         state=state,
-        size_bytes=_sizes(program, engines),
+        size_bytes=storage.size_bytes,
+        repeated_bytes=storage.repeated_bytes,
         versions=dict(versions or {}),
         ledger=tuple(ledger.summary().splitlines()) if ledger else (),
     )
@@ -178,7 +183,8 @@ def value_type(value: object) -> str:
 
 def range_texts(program: ExportedProgram) -> dict[str, str]:
     """Symbolic size -> the values that it may take, for instance "2 to 256" or "any size"."""
-    return {str(symbol): _range_text(bounds) for symbol, bounds in program.range_constraints.items()}
+    told = {symbol: bounds for symbol, bounds in program.range_constraints.items() if not is_unbounded(bounds)}
+    return {str(symbol): _range_text(bounds) for symbol, bounds in told.items()}
 
 
 def _range_text(bounds: Any) -> str:
@@ -207,17 +213,7 @@ def _outputs(program: ExportedProgram) -> Iterator[LeafFacts]:
         yield LeafFacts(path, value_type(values.get(spec.arg.name, constant)))
 
 
-def _engines(program: ExportedProgram) -> Iterator[EngineFacts]:
-    targets = program.graph_signature.inputs_to_lifted_tensor_constants
-    engines = {call.engine for call in engine_calls(program.graph_module)}
-    for node in program.graph.find_nodes(op="placeholder"):
-        if node.name in targets and node in engines:
-            constant = targets[node.name]
-            yield _engine(constant, program.constants[constant])
-
-
-def _engine(constant: str, data: torch.Tensor) -> EngineFacts:
-    container = EngineContainer.unpack(data.numpy().data)
+def _engine(constant: str, container: EngineContainer) -> EngineFacts:
     return EngineFacts(
         name=container.name,
         constant=constant,
@@ -227,6 +223,7 @@ def _engine(constant: str, data: torch.Tensor) -> EngineFacts:
         signature=container.signature,
         payload_bytes=container.payload_bytes,
         source_bytes=container.source_bytes,
+        shared_bytes=sum(constant.size for constant in container.outside),
     )
 
 
@@ -249,20 +246,14 @@ def _operator_name(target: Any) -> str:
     return f"{namespace}.{target.__name__}" if namespace else str(target.__name__)
 
 
-def _entries(program: ExportedProgram, engines: Collection[str]) -> Iterator[tuple[InputSpec, str, Any]]:
-    for spec in program.graph_signature.input_specs:
-        if spec.target is not None and spec.target not in engines:
-            yield spec, spec.target, program.state_dict.get(spec.target, program.constants.get(spec.target))
-
-
 def _state(
     program: ExportedProgram, engines: Collection[str], writers: Writers, writing: Mapping[str, str]
 ) -> Iterator[StateFacts]:
-    for spec, name, value in _entries(program, engines):
+    for spec, name, value in state_entries(program, engines):
         is_tensor = isinstance(value, torch.Tensor)
         yield StateFacts(
             name=name,
-            kind="non-persistent buffer" if spec.persistent is False else _KINDS.get(spec.kind, "object"),
+            kind="non-persistent buffer" if spec.persistent is False else KINDS.get(spec.kind, "object"),
             type=value_type(value) if is_tensor else type(value).__name__,
             size_bytes=value.numel() * value.element_size() if is_tensor else 0,
             written_by=writers.get(spec.arg.name, ()),
@@ -292,15 +283,3 @@ def _writer_text(node: torch.fx.Node, engines: Mapping[str, str]) -> str:
     if str(maker.target) == _ENGINE_OPERATOR:
         return f"engine {engines.get(str(maker.args[1]), '')} (%{node.name})"
     return f"{_operator_name(maker.target)} (%{node.name})" if maker.op == "call_function" else f"input %{node.name}"
-
-
-def _sizes(program: ExportedProgram, engines: tuple[EngineFacts, ...]) -> dict[str, int]:
-    sizes = dict.fromkeys(("parameters", "buffers", "constants"), 0)
-    seen: set[int] = set()
-    for spec, _, value in _entries(program, {engine.constant for engine in engines}):
-        if isinstance(value, torch.Tensor) and value.untyped_storage().data_ptr() not in seen:
-            seen.add(value.untyped_storage().data_ptr())
-            sizes[f"{_KINDS[spec.kind]}s"] += value.untyped_storage().nbytes()
-    sizes["engines, compiled"] = sum(engine.payload_bytes for engine in engines)
-    sizes["engines, portable"] = sum(engine.source_bytes for engine in engines)
-    return sizes

@@ -5,13 +5,14 @@ from __future__ import annotations
 import keyword
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import torch
 
 from intarsia.errors import ConventionError, near_match, with_article
 from intarsia.runtime.program import Program, engine_names
-from intarsia.runtime.sharing import check_one_model, share_state
+from intarsia.runtime.sharing import Held, check_held_state, check_one_model, share_state
 from intarsia.runtime.state import Snapshot, State
 
 
@@ -172,12 +173,19 @@ def check_method_names(names: Iterable[str]) -> None:
         )
 
 
-def check_methods(programs: Mapping[str, torch.export.ExportedProgram]) -> None:
+def check_methods(
+    programs: Mapping[str, torch.export.ExportedProgram], held: Mapping[str, Held] = MappingProxyType({})
+) -> None:
     """Refuse programs that cannot be the methods of one model, before they are saved.
+
+    Args:
+        programs: By the names of their methods.
+        held: State that engines of a method hold as constants; pairs of the engine's and the state's name.
 
     Raises:
         ConventionError: There is none, one has a name that no attribute can have here, or is no exported program.
-        StateError: State of one name differs between methods, or one writes it and it is another tensor in the other.
+        StateError: State of one name differs between methods, or one writes it and it is another tensor, or a constant
+            in an engine, in the other.
     """
     check_method_names(programs)
     for name, program in programs.items():
@@ -190,3 +198,4 @@ def check_methods(programs: Mapping[str, torch.export.ExportedProgram]) -> None:
             )
     share_state(programs, {name: engine_names(program) for name, program in programs.items()})
     check_one_model(programs)
+    check_held_state(programs, held)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 import torch
 from torch.export.graph_signature import InputKind
@@ -12,6 +12,9 @@ from intarsia.core.signature import SHORT_NAMES
 from intarsia.core.writes import written_placeholders, written_state
 from intarsia.errors import StateError
 from intarsia.runtime.state import SharedState, read_state
+
+Held: TypeAlias = Iterable[tuple[str, str]]
+"""State that engines hold as constants: pairs of the engine's and the state's name."""
 
 _FIX = (
     "Take the methods from one model, in one process; where the models are unrelated, rename the state of one, "
@@ -79,6 +82,29 @@ def check_one_model(programs: Mapping[str, torch.export.ExportedProgram]) -> Non
                     expected="one tensor of one model",
                     consequence=f"In one file they would be one. {_relation(states[writer], state)}".strip(),
                     fix=_FIX,
+                )
+
+
+def check_held_state(programs: Mapping[str, torch.export.ExportedProgram], held: Mapping[str, Held]) -> None:
+    """Refuse engines that hold as a constant what another method writes: they would not see it.
+
+    Args:
+        programs: By the names of their methods.
+        held: State that engines of each hold.
+
+    Raises:
+        StateError: There is such an engine.
+    """
+    writers = {name: method for method, program in programs.items() for name in written_state(program)}
+    for method, pairs in held.items():
+        for engine, name in pairs:
+            if name in writers:
+                raise StateError(
+                    f"engine {engine!r} of the method {method!r}",
+                    found=f"state {name!r} as a constant in it, which the method {writers[name]!r} writes",
+                    expected="an engine that takes it as an input",
+                    consequence="It would not see what is written.",
+                    fix="Compile the methods together: intarsia.compile({name: entry point, ...}).",
                 )
 
 

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import torch
 
+from intarsia._torch import is_unbounded
 from intarsia.core.dim import Dim, Symbol, from_expression
 from intarsia.errors import ArgumentError
 
@@ -79,7 +80,7 @@ def _check(allowed: Range | None, size: int, subject: str, found: str) -> None:
 def _read_ranges(program: torch.export.ExportedProgram) -> Iterable[tuple[Dim, Range]]:
     for expression, bounds in program.range_constraints.items():
         dim = from_expression(expression)
-        if dim is None:
+        if dim is None or is_unbounded(bounds):
             continue
         lower = int(bounds.lower) if bounds.lower.is_Integer else None
         upper = int(bounds.upper) if bounds.upper.is_Integer else None

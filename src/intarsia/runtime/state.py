@@ -163,6 +163,10 @@ class State(MutableMapping[str, Any]):
         """All that the graph takes besides the user's inputs, by name."""
         return self._entries
 
+    def names(self, program: torch.export.ExportedProgram) -> Mapping[str, str]:
+        """Names of those entries of one of the programs that share this state which the program calls otherwise."""
+        return self._shared.names.get(program, {})
+
     def fresh(self) -> State:
         """A state of its own, with the initial values, that shares what nobody writes."""
         state = State(self._origin, self.written, self.hidden, self._shared)
@@ -211,7 +215,7 @@ class State(MutableMapping[str, Any]):
         self._owned.add(name)
 
     def _bind(self) -> None:
-        names = self._shared.names.get(self._program, {})
+        names = self.names(self._program)
         self.leading = tuple(
             torch.empty(0)
             if spec.kind is InputKind.TOKEN

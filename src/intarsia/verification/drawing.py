@@ -16,7 +16,7 @@ from intarsia.core.paths import input_paths
 from intarsia.errors import ConventionError, with_article
 from intarsia.verification.sizes import Point, evaluate
 from intarsia.verification.symbols import user_inputs
-from intarsia.verification.uses import Use, find_use, integer_inputs
+from intarsia.verification.uses import Use, engine_positions, find_use, integer_inputs
 
 _FIX = "Pass inputs=[(args, kwargs), ...], calls to make, or example=(args, kwargs), a call whose integers tell."
 
@@ -80,7 +80,8 @@ class Drawing:
             for spec in program.graph_signature.input_specs
             if spec.kind is InputKind.USER_INPUT and isinstance(spec.arg, ConstantArgument)
         }
-        found = {node: find_use(node) for node in integer_inputs(self._inputs)}
+        engines = engine_positions(program)
+        found = {node: find_use(node, engines) for node in integer_inputs(self._inputs)}
         spans = _spans(program, example, [node for node, use in found.items() if use is None])
         self._uses = {node: use or spans[node] for node, use in found.items()}
         self.findings = tuple(
@@ -171,7 +172,7 @@ def _span(path: str, value: Any) -> Span:
     raise UndrawableInput(
         f"input {path!r}",
         found="integers whose use the graph does not tell",
-        expected="integers that the graph uses as an index or as a mask",
+        expected="integers that are used as an index or as a mask",
         fix=_FIX,
     )
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
+from torch.export import ExportedProgram
 from torch.fx import Node
+
+from intarsia.core.backend import POSITIONS
+from intarsia.core.container import EngineContainer
+from intarsia.core.op import RUN_ENGINE
 
 aten = torch.ops.aten
 
@@ -47,12 +52,20 @@ _INDEXING_ONE_DIM = _packets(
 )
 
 
-def find_use(placeholder: Node) -> Use | None:
+EnginePositions: TypeAlias = Mapping[Node, Mapping[int, Sequence[int]]]
+"""For each call of an engine the numbers of the inputs that hold positions, and the sizes that those are below."""
+
+
+def find_use(placeholder: Node, engines: EnginePositions) -> Use | None:
     """What an integer input is for, or None when that cannot be told.
 
     It is followed through views, casts and copies to what consumes it. An index counts before a mask; one consumer
-    that cannot be told (an engine, a body of a higher-order operator) leaves the whole untold, unless an index was
-    found beside it.
+    that cannot be told (an engine that takes no positions there, a body of a higher-order operator) leaves the whole
+    untold.
+
+    Args:
+        placeholder: The input.
+        engines: What engines take positions from.
     """
     sizes: list[Size] = []
     told = True
@@ -61,9 +74,9 @@ def find_use(placeholder: Node) -> Use | None:
     while waiting:
         value, exact = waiting.pop()
         for user in value.users:
-            size = _indexed(user, value)
-            if size is not None:
-                sizes.append(size)
+            indexed = _indexed_by_engine(user, value, engines) if user in engines else _indexed(user, value)
+            if indexed:
+                sizes += indexed
                 told = told and exact
                 continue
             kept = _follow(user, value)
@@ -79,8 +92,15 @@ def find_use(placeholder: Node) -> Use | None:
     return Use() if told else None
 
 
-def _indexed(user: Node, value: Node) -> Size | None:
-    """The size that a consumer indexes by a value, or None when it does something else with it."""
+def _indexed_by_engine(user: Node, value: Node, engines: EnginePositions) -> list[Size]:
+    """The sizes that an engine indexes by a value; none where one of its inputs takes it for something else."""
+    arguments: Any = user.args[0]
+    found = [engines[user].get(index, ()) for index, argument in enumerate(arguments) if argument is value]
+    return [size for sizes in found for size in sizes] if all(found) else []
+
+
+def _indexed(user: Node, value: Node) -> list[Size]:
+    """The size that a consumer indexes by a value; none when it does something else with it."""
     packet = getattr(user.target, "overloadpacket", None)
     arguments: tuple[Any, ...] = user.args
     found: Size | None = None
@@ -91,7 +111,7 @@ def _indexed(user: Node, value: Node) -> Size | None:
     elif packet in _INDEXING:
         sizes = zip(arguments[1], _shape(arguments[0]), strict=False)
         found = next((size for index, size in sizes if index is value), None)
-    return found
+    return [] if found is None else [found]
 
 
 def _follow(user: Node, value: Node) -> bool | None:
@@ -111,6 +131,25 @@ def _is_harmless(user: Node) -> bool:
     if user.op == "output" or packet in (aten.sym_size, aten.copy_, _METADATA_CHECK) or user.target is operator.getitem:
         return True
     return packet in _CARRIERS | _ARITHMETIC | _COMPARISONS | {aten.div}
+
+
+def engine_positions(program: ExportedProgram) -> EnginePositions:
+    """What the engines of a program take positions from, as far as their backends tell.
+
+    Raises:
+        EngineError: An engine is damaged.
+    """
+    targets = program.graph_signature.inputs_to_lifted_tensor_constants
+    found: dict[Node, Mapping[int, Sequence[int]]] = {}
+    for call in program.graph.find_nodes(op="call_function", target=RUN_ENGINE):
+        data = program.constants.get(targets.get(call.args[1].name, ""))
+        if isinstance(data, torch.Tensor):
+            options = EngineContainer.unpack(data.numpy().data).options
+            sizes: dict[int, list[int]] = {}
+            for position in options.get(POSITIONS, ()):
+                sizes.setdefault(position["input"], []).append(position["size"])
+            found[call] = sizes
+    return found
 
 
 def integer_inputs(nodes: Sequence[Node]) -> Iterator[Node]:

@@ -13,12 +13,12 @@ from torch.fx.node import map_arg
 from torch.fx.passes.shape_prop import TensorMetadata
 
 from intarsia._torch import run_decompositions
-from intarsia.core.backend import BuiltEngine
+from intarsia.core.backend import POSITIONS, BuiltEngine
 from intarsia.core.dim import Size
 from intarsia.engines.openvino.attention import clear_rows_without_keys
 from intarsia.engines.openvino.engine import compile_model
 from intarsia.engines.openvino.library import DEVICE, complete_options, element_types, find_core, import_openvino
-from intarsia.engines.openvino.positions import POSITIONS, find_input_positions
+from intarsia.engines.openvino.positions import find_input_positions
 from intarsia.engines.openvino.source import find_constants, pack_model
 from intarsia.engines.openvino.table import is_listed
 from intarsia.errors import EngineBuildFailed, shorten
@@ -201,8 +201,21 @@ def _refused(reason: str) -> EngineBuildFailed:
     )
 
 
+# Lines of OpenVINO's errors that tell nothing: its source positions, and that what failed has failed.
+_EMPTY_WORDS = (
+    "Check ",
+    "Exception from ",
+    "Converting input model",
+    "FrontEnd API failed",
+    "Model wasn't",
+    "Summary:",
+)
+_UNCONVERTED = "No conversion rule found for operations: "
+
+
 def _first_lines(error: Exception) -> str:
     """What went wrong, without OpenVINO's source positions and its advice to report the fault."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(("Check ", "Exception from ", "Converting input model"))]
-    return shorten(" ".join(told[:3] or lines[:3]), 400)
+    lines = [line.strip().removeprefix("-- ") for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith(_EMPTY_WORDS)]
+    summary = [line for line in told if line.startswith(_UNCONVERTED)]
+    return shorten(" ".join(summary or told[:3] or lines[:3]), 400)

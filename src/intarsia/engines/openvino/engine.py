@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from intarsia.core.backend import POSITIONS
 from intarsia.engines.openvino.library import (
     DEVICE,
     complete_options,
@@ -17,7 +18,7 @@ from intarsia.engines.openvino.library import (
     find_core,
     import_openvino,
 )
-from intarsia.engines.openvino.positions import POSITIONS, InputPositions
+from intarsia.engines.openvino.positions import InputPositions
 from intarsia.engines.openvino.source import unpack_model
 from intarsia.errors import ArgumentError, EngineBuildFailed, EngineError, EngineRefused, shorten
 

@@ -104,8 +104,14 @@ def _indexes_several_axes(node: torch.fx.Node) -> bool:
     return sum(isinstance(index, torch.fx.Node) for index in indices) > 1
 
 
-def _accumulates(node: torch.fx.Node) -> bool:
-    return bool(_argument(node, 3))
+def _accumulates_or_masks_otherwise(node: torch.fx.Node) -> bool:
+    if _argument(node, 3):
+        return True
+    indices: Any = node.args[1]
+    masks = [index for index in indices if index is not None and index.meta["val"].dtype is torch.bool]
+    if not masks:
+        return False
+    return len(indices) > 1 or len(_shape(masks[0])) < len(_shape(node)) or len(_shape(node.args[2])) > 0
 
 
 def _drops_or_groups(node: torch.fx.Node) -> bool:
@@ -133,6 +139,10 @@ _CORRECTION = (_corrects_otherwise, "OpenVINO ignores the correction here")
 _WHOLE = (_reduces_everything, "OpenVINO does not convert it without axes")
 _NO_AXES = (_has_no_axes, "OpenVINO does not convert it for a tensor without axes")
 
+_WRITES = (
+    _accumulates_or_masks_otherwise,
+    "OpenVINO accumulates wrongly, and writes by masks only one number, into whole tensors",
+)
 _UNCONVERTED = (_always, "OpenVINO does not convert it")
 _PRECISION = (_is_not_f32, "OpenVINO finds the positions of maxima in f32 only")
 _CHANNELS_LAST = (_averages_channels_last, "OpenVINO does not convert it where the channels lie side by side")
@@ -156,7 +166,7 @@ FAULTS: Mapping[str, tuple[Check, str]] = {
     "expand.default": (_keeps_a_size_beside_a_symbolic_one, "OpenVINO cannot tell -1 beside a symbolic size"),
     "gather.default": (_gathers_from_part, "OpenVINO gathers only where the other sizes are equal"),
     "index.Tensor": _AXES,
-    "index_put.default": (_accumulates, "OpenVINO accumulates at negative positions wrongly"),
+    "index_put.default": _WRITES,
     "linalg_vector_norm.default": (_counts_or_flattens, "OpenVINO does not convert it without axes or of order 0"),
     "log1p.default": (_is_not_f32, "OpenVINO rounds between its steps in bf16"),
     "log_sigmoid_forward.default": (_always, "OpenVINO overflows for large negative numbers"),

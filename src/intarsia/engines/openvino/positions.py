@@ -25,9 +25,6 @@ from intarsia.engines.openvino.table import (
 )
 from intarsia.errors import EngineBuildFailed, PositionError
 
-POSITIONS = "positions"
-"""Under which name the positions that are to be checked are stored with an engine, beside OpenVINO's properties."""
-
 Node = torch.fx.Node
 ValueOf = Callable[[Node], torch.Tensor | None]
 """The tensor that a node reads and that never changes, or None for any other node."""
