@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ import intarsia
 from intarsia.core.backend import BuiltEngine
 from intarsia.core.container import pack_engine
 from intarsia.engines.openvino import OpenVINOBackend
-from intarsia.engines.openvino.engine import load_engine
+from intarsia.engines.openvino.engine import load_engine, rebuild_engine
 from intarsia.errors import ArgumentError, EngineBuildFailed, EngineError, EngineRefused
 
 BACKEND = OpenVINOBackend()
@@ -226,3 +227,11 @@ def test_an_operator_that_is_not_converted_is_named() -> None:
     ) as caught:
         OpenVINOBackend().build(program.run_decompositions({}), {})
     assert caught.value.operators == ("aten.index_put.default",)
+
+
+def test_a_file_chooses_no_place_on_the_disk(built: BuiltEngine, tmp_path: Path) -> None:
+    assert built.source is not None
+    options = {"CACHE_DIR": str(tmp_path / "cache")}
+    for engine in (load_engine(memoryview(built.payload), options), rebuild_engine(memoryview(built.source), options)):
+        engine([torch.ones(4, 512)])
+    assert not (tmp_path / "cache").exists()
