@@ -153,6 +153,19 @@ def test_failed_partition_stays_in_torch(error, monkeypatch):
     assert "tanh" in str(targets(hybrid.eager_1))
 
 
+def test_refused_operators_of_a_partition_are_an_error_that_names_them(monkeypatch):
+    error = EngineBuildFailed("p", found="n", expected="y", fix="Do.", operators=("aten.tanh.default", "aten.no.more"))
+    with pytest.raises(EngineBuildFailed) as caught:
+        make(EagerBackend({"tanh": error}), monkeypatch)
+    assert caught.value.operators == ("aten.tanh.default",)
+
+
+def test_operators_that_the_partition_does_not_show_leave_it_in_torch(monkeypatch):
+    error = EngineBuildFailed("p", found="n", expected="y", fix="Do.", operators=("aten.no.more",))
+    _, found = make(EagerBackend({"tanh": error}), monkeypatch)
+    assert [name for name, _ in found.failed] == ["eager_1"]
+
+
 def test_failed_partition_is_an_error_without_fallback(monkeypatch):
     with pytest.raises(
         EngineBuildFailed, match="partition 'eager_1': found a refusal by eager: ValueError: no,"

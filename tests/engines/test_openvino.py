@@ -223,5 +223,6 @@ def test_an_operator_that_is_not_converted_is_named() -> None:
     program = torch.export.export(Rows(), (torch.ones(3, 4), torch.tensor([True, False, True])))
     with pytest.raises(
         EngineBuildFailed, match=r"OpConversionFailure: No conversion rule .*: aten\.index_put\.default"
-    ):
+    ) as caught:
         OpenVINOBackend().build(program.run_decompositions({}), {})
+    assert caught.value.operators == ("aten.index_put.default",)
