@@ -31,6 +31,8 @@ Check = Callable[[Any], None]
 
 _DEVICE = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _DIALECT = re.compile(r"[A-Za-z0-9_]{0,64}")
+# How a size is printed. torch compares it with others, and does not read it.
+_DERIVED = re.compile(r"[A-Za-z0-9_ +\-*/(),]{1,256}")
 _UNBACKED = re.compile(r"(?:u|zuf)([0-9]+)")
 # torch prints the parts of a state entry's name into code, in double quotes, as they are.
 _STATE_PART = re.compile(r"""(?!__\w*__$)[^"'\\]*""")
@@ -314,8 +316,9 @@ class _Judge:
     def _range_symbol(self, text: str) -> None:
         match = _UNBACKED.fullmatch(text)
         # torch counts up to this number.
-        if not _is_name(text) or (match is not None and (len(match[1]) > 7 or int(match[1]) > NODES)):
-            raise Refused(f"a range of {quoted(text)}", "the name of a symbol")
+        too_large = match is not None and (len(match[1]) > 7 or int(match[1]) > NODES)
+        if too_large or not (_is_name(text) or _DERIVED.fullmatch(text)):
+            raise Refused(f"a range of {quoted(text)}", "the name of a symbol, or a size that is derived of one")
 
     def _target(self, text: str) -> None:
         if text in self._known_targets:
