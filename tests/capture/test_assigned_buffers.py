@@ -160,3 +160,13 @@ def test_a_tensor_that_one_method_assigns_and_another_one_reads_is_an_error() ->
     entries = {"write": model.write, "read": model.read}
     with pytest.raises(CaptureError, match=r"method 'write': found an assignment to self\.plain, a tensor that is no"):
         capture_methods(entries, {name: Examples((X,), None, None) for name in entries})
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_a_scripted_model_is_refused_in_torch_s_words() -> None:
+    class Double(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * 2
+
+    with pytest.raises(CaptureError, match="Exporting a ScriptModule is not supported"):
+        capture(torch.jit.script(Double()), (X,))

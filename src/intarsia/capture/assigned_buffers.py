@@ -45,7 +45,10 @@ def kept_assignments(subject: str, module: torch.nn.Module) -> Iterator[None]:
     Raises:
         CaptureError: A buffer is assigned what it cannot hold, or one of two names of a tensor is assigned.
     """
-    parts = dict(module.named_modules())
+    if isinstance(module, torch.jit.ScriptModule):  # it takes no hooks, and torch refuses it
+        yield
+        return
+    parts = {path: part for path, part in module.named_modules() if not isinstance(part, torch.jit.ScriptModule)}
     held = {path: dict(buffers_of(part)) for path, part in parts.items()}
     starts: dict[tuple[str, str], _Buffer] = {}
 
@@ -66,7 +69,8 @@ def kept_assignments(subject: str, module: torch.nn.Module) -> Iterator[None]:
         return _copy(assigned, outputs) if assigned else outputs
 
     hook = torch.nn.modules.module.register_module_buffer_registration_hook(note)
-    _order(buffers_of(module))
+    for part in parts.values():
+        _order(buffers_of(part))
     try:
         with after_call(module, finish):
             yield
