@@ -19,7 +19,7 @@ from intarsia.engines.build import build_engines, check_options
 from intarsia.engines.methods import build_methods
 from intarsia.errors import EngineBuildFailed, IntarsiaError
 from intarsia.formats.layout import METHOD
-from intarsia.formats.loading import load_methods
+from intarsia.formats.loading import Engines, load_methods, telling
 from intarsia.formats.saving import save_methods
 from intarsia.partition import partition_methods
 from intarsia.runtime.methods import Methods, check_method_names, check_methods, run_methods
@@ -314,13 +314,24 @@ def _resolve(savable: Savable) -> tuple[torch.export.ExportedProgram, dict[str, 
     return program, {"coverage": places, "ledger": account and account.to_json()}
 
 
-def load(path: str | os.PathLike[str], *, verify: bool = False) -> Program | Methods:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    allow: Iterable[str] = (),
+    engines: Engines = "verify",
+    verify: bool = False,
+) -> Program | Methods:
     """Load a program from a `.pt2` file, whoever wrote it.
 
-    torch evaluates some of what it finds in a graph, so a file can be made to run code: load only what you trust.
+    No code of the file is run, and nothing is unpickled or imported. The library of a backend reads an engine's
+    compiled form when the engine is first called.
 
     Args:
         path: Of the file.
+        allow: What may be in it that is refused otherwise: "pickle", for another tool's file with pickled tensors or
+            objects, which can run code.
+        engines: "verify" takes the compiled forms of engines, which are compared with their hashes. "rebuild" ignores
+            them: each engine is built from its portable form when it is first called.
         verify: Whether to compare every byte with its hash now. Otherwise a tensor is compared when it is first needed:
             at the first call of a method that reads it.
 
@@ -329,10 +340,11 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> Program | Met
         with names of methods, its methods: `loaded.prefill(...)`.
 
     Raises:
-        FormatError: The path is none, or the file is missing, cut short, foreign or damaged; or `verify` is True and
+        FormatError: The path is none, or the file is missing, cut short, foreign or damaged, holds what could run code,
+            is beyond a limit, or needs an operator or a class that has to be imported first; or `verify` is True and
             another tool wrote it, without hashes.
-        UnsupportedVersion: A newer intarsia wrote it.
-        EngineError: The bytes of an engine were changed.
+        UnsupportedVersion: A newer intarsia wrote it, or a torch whose graphs this torch does not read.
+        EngineError: The bytes of an engine were changed, or `engines` is "rebuild" and one has no portable form.
 
     Example:
         >>> import tempfile
@@ -342,7 +354,9 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> Program | Met
         >>> program(torch.tensor([-1.0, 2.0]))
         tensor([0., 2.])
     """
-    programs = {name: Program(*method) for name, method in load_methods(path, verify=verify).items()}
+    loaded = load_methods(path, allow=allow, engines=engines, verify=verify)
+    with telling(path):
+        programs = {name: Program(*method) for name, method in loaded.items()}
     return programs[METHOD] if list(programs) == [METHOD] else Methods(programs)
 
 

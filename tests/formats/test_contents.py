@@ -30,7 +30,7 @@ def test_contents_are_read_as_they_were_written(contents: Contents) -> None:
 def test_versions_stand_once(contents: Contents) -> None:
     fields = json.loads(contents.to_text())
     assert (fields["format_version"], fields["torch_version"]) == (1, torch.__version__)
-    assert fields["methods"]["prefill"].keys() == {"program", "engines", "writes", "ledger", "coverage"}
+    assert fields["methods"]["prefill"].keys() == {"program", "engines", "writes", "ledger", "coverage", "packages"}
 
 
 def test_contents_without_a_method_are_an_error(contents: Contents) -> None:
