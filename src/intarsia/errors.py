@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 
 class IntarsiaError(Exception):
@@ -69,8 +69,7 @@ class IntarsiaError(Exception):
         return " ".join(sentence for sentence in sentences if sentence)
 
     @classmethod
-    @contextmanager
-    def of_method(cls, name: str) -> Iterator[None]:
+    def of_method(cls, name: str) -> AbstractContextManager[None]:
         """Have the errors of a block name the method of several that the block is about.
 
         Example:
@@ -79,10 +78,16 @@ class IntarsiaError(Exception):
             Traceback (most recent call last):
             intarsia.errors.IntarsiaError: method 'decode', input 'x': found none, expected one. Pass x.
         """
+        return cls.within(f"method {name!r}")
+
+    @classmethod
+    @contextmanager
+    def within(cls, place: str) -> Iterator[None]:
+        """Have the errors of a block name what the block is about, before what they name themselves."""
         try:
             yield
         except cls as error:
-            error.subject = f"method {name!r}, {error.subject}"
+            error.subject = f"{place}, {error.subject}"
             error.args = (error._text(),)  # noqa: SLF001 - of its own class
             raise
 

@@ -10,15 +10,21 @@ from typing import Any
 import torch
 
 from intarsia.core.signature import SHORT_NAMES
+from intarsia.core.vectors import EXACT, Tolerance
 from intarsia.verification.bits import difference
 from intarsia.verification.result import Leaf
-from intarsia.verification.tolerances import EXACT, tolerance_of
+from intarsia.verification.tolerances import TOLERANCES, tolerance_of
 
 
 class LeafErrors:
-    """Collects the errors of every leaf: the largest of all calls counts."""
+    """Collects the errors of every leaf: the largest of all calls counts.
 
-    def __init__(self) -> None:
+    Args:
+        tolerances: What is allowed, by dtype.
+    """
+
+    def __init__(self, tolerances: Mapping[torch.dtype, Tolerance] = TOLERANCES) -> None:
+        self._tolerances = tolerances
         self._leaves: dict[str, Leaf] = {}
 
     def add(self, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
@@ -29,7 +35,7 @@ class LeafErrors:
             elif name not in expected:
                 leaf = _incomparable(name, found[name], "the model does not return it")
             else:
-                leaf = compare_leaf(name, found[name], expected[name])
+                leaf = compare_leaf(name, found[name], expected[name], self._tolerances)
             known = self._leaves.get(name)
             self._leaves[name] = leaf if known is None else _worst(known, leaf)
 
@@ -38,7 +44,9 @@ class LeafErrors:
         return tuple(self._leaves.values())
 
 
-def compare_leaf(name: str, found: Any, expected: Any) -> Leaf:
+def compare_leaf(
+    name: str, found: Any, expected: Any, tolerances: Mapping[torch.dtype, Tolerance] = TOLERANCES
+) -> Leaf:
     """Error of one leaf of one call.
 
     NaN equals NaN, and an infinity equals itself only.
@@ -64,13 +72,13 @@ def compare_leaf(name: str, found: Any, expected: Any) -> Leaf:
     equal = (found == expected.to(found.device)) | (one.isnan() & other.isnan())
     error = torch.where(equal, 0.0, (one - other).abs()).nan_to_num(nan=math.inf, posinf=math.inf)
     scale = torch.where(other.isfinite(), other.abs(), 0.0)
-    allowed = tolerance_of(found.dtype)
+    allowed = tolerance_of(found.dtype, tolerances)
     within = equal
-    if allowed is not EXACT:
+    if allowed != EXACT:
         within = equal | (error <= allowed.absolute + allowed.relative * scale)
     largest, height = float(error.max()), float(scale.max())
     relative = largest / height if height else (math.inf if largest else 0.0)
-    return _leaf(name, found, largest, relative, ok=bool(within.all()))
+    return replace(_leaf(name, found, largest, relative, ok=bool(within.all())), tolerance=allowed)
 
 
 def _leaf(name: str, value: Any, absolute: float, relative: float, *, ok: bool, note: str = "") -> Leaf:

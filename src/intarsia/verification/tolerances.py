@@ -3,29 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 
-
-@dataclass(frozen=True)
-class Tolerance:
-    """Allowed error of one element: `absolute + relative * |expected|`.
-
-    Example:
-        >>> str(Tolerance(relative=1e-4, absolute=0.001))
-        '0.001 + 0.0001*|x|'
-    """
-
-    relative: float
-    absolute: float
-
-    def __str__(self) -> str:
-        return "exact" if not (self.relative or self.absolute) else f"{self.absolute:g} + {self.relative:g}*|x|"
-
-
-EXACT = Tolerance(0.0, 0.0)
-"""Integers, bools, and every dtype that `TOLERANCES` does not list."""
+from intarsia.core.vectors import EXACT, Tolerance
 
 TOLERANCES: Mapping[torch.dtype, Tolerance] = {
     torch.float64: Tolerance(1e-7, 1e-7),
@@ -35,13 +16,14 @@ TOLERANCES: Mapping[torch.dtype, Tolerance] = {
     torch.float16: Tolerance(1e-2, 1e-3),
     torch.bfloat16: Tolerance(2e-2, 1e-2),
 }
+"""What is not listed must be exact: integers, bools, and dtypes of eight bits."""
 
 
-def tolerance_of(dtype: torch.dtype) -> Tolerance:
+def tolerance_of(dtype: torch.dtype, tolerances: Mapping[torch.dtype, Tolerance] = TOLERANCES) -> Tolerance:
     """The tolerance of a dtype.
 
     Example:
         >>> str(tolerance_of(torch.float32)), str(tolerance_of(torch.int64))
         ('0.0001 + 0.0001*|x|', 'exact')
     """
-    return TOLERANCES.get(dtype, EXACT)
+    return tolerances.get(dtype, EXACT)
