@@ -33,7 +33,7 @@ _DEVICE = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _DIALECT = re.compile(r"[A-Za-z0-9_]{0,64}")
 _UNBACKED = re.compile(r"(?:u|zuf)([0-9]+)")
 # torch prints the parts of a state entry's name into code, in double quotes, as they are.
-_STATE_PART = re.compile(r"""(?!__\w*__$)[^"'\\\x00-\x1f\x7f-\x9f\u2028\u2029]*""")
+_STATE_PART = re.compile(r"""(?!__\w*__$)[^"'\\]*""")
 # Names that the code of a graph uses itself.
 _TAKEN = frozenset(["self", "torch"])
 _NUMBERS = {"Infinity", "-Infinity", "NaN"}
@@ -296,7 +296,8 @@ class _Judge:
             raise Refused(f"the argument name {quoted(text)}", "one that Python takes for an argument")
 
     def _state_name(self, text: str) -> None:
-        if len(text) > NAME_CHARACTERS or not all(map(_STATE_PART.fullmatch, text.split("."))):
+        parts = text.split(".")
+        if len(text) > NAME_CHARACTERS or not text.isprintable() or not all(map(_STATE_PART.fullmatch, parts)):
             raise Refused(f"the name {quoted(text)}", "one of a state entry or module, without quotes")
 
     def _expression(self, text: str) -> None:

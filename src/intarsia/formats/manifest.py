@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from intarsia.core.ledger import Ledger
@@ -109,4 +109,4 @@ class Manifest:
     writes: tuple[WriteEntry, ...]
     ledger: Ledger | None
     coverage: Mapping[str, Any] | None
-    packages: Mapping[str, str]
+    packages: Mapping[str, str] = field(default_factory=dict)
