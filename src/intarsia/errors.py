@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 
 class IntarsiaError(Exception):
@@ -69,7 +69,8 @@ class IntarsiaError(Exception):
         return " ".join(sentence for sentence in sentences if sentence)
 
     @classmethod
-    def of_method(cls, name: str) -> AbstractContextManager[None]:
+    @contextmanager
+    def of_method(cls, name: str) -> Iterator[None]:
         """Have the errors of a block name the method of several that the block is about.
 
         Example:
@@ -78,7 +79,8 @@ class IntarsiaError(Exception):
             Traceback (most recent call last):
             intarsia.errors.IntarsiaError: method 'decode', input 'x': found none, expected one. Pass x.
         """
-        return cls.within(f"method {name!r}")
+        with cls.within(f"method {name!r}"):
+            yield
 
     @classmethod
     @contextmanager

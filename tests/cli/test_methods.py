@@ -208,7 +208,7 @@ def test_methods_that_cannot_be_are_one_message(factory: str, message: str, here
 
 
 def test_test_vectors_of_methods(here: Path) -> None:
-    made = CliRunner().invoke(app, ["compile", "factories.py:decoder", "-o", "told.pt2", "--test-vectors"])
+    made = CliRunner().invoke(app, ["compile", "decoders.py:decoder", "-o", "told.pt2", "--test-vectors"])
     assert made.exit_code == 0, made.output
     result = CliRunner().invoke(app, ["verify", "told.pt2"])
     assert result.exit_code == 0, result.output

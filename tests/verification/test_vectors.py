@@ -138,6 +138,23 @@ def test_the_tolerances_of_the_file_decide(model: Sum, tmp_path: Path) -> None:
     assert replay(tmp_path / "b.pt2").ok
 
 
+class Mixed(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.to(torch.bfloat16).float() + 1, x + 1
+
+
+def test_what_was_coarse_on_the_way_may_differ_as_much(tmp_path: Path) -> None:
+    path, x = tmp_path / "a.pt2", torch.tensor([1.0, 1.25])
+    vectors = recorded(Mixed(), (x,), [((x,), {})], path)
+    (vector,) = vectors.calls
+    away = replace(vector, outputs=tuple(value + 2**-7 for value in vector.outputs))
+    moved = replace(vectors, calls=(away,))
+    save_methods({"forward": export(Mixed(), (x,))}, path, facts={"forward": {}}, vectors=moved)
+    coarse, fine = replay(path).leaves
+    assert (coarse.ok, coarse.tolerance) == (True, TOLERANCES[torch.bfloat16])
+    assert (fine.ok, fine.tolerance) == (False, TOLERANCES[torch.float32])
+
+
 class Kinds(nn.Module):
     def forward(self, x: Tensor, bias: float) -> Any:
         kinds = [torch.bfloat16, torch.float16, torch.float64, torch.complex64, torch.complex128, torch.int8]
@@ -335,6 +352,8 @@ def test_vectors_of_several_methods_name_them(methods: Any, tmp_path: Path, give
         (("tolerances", "f32"), {"relative": -1, "absolute": 0}, r"\(-1, 0\) for a tolerance"),
         (("tolerances", "f32"), {"relative": 0, "absolute": math.inf}, r"\(0, inf\) for a tolerance"),
         (("tolerances", "f33"), {"relative": 0, "absolute": 0}, "KeyError: 'f33'"),
+        (("coarsest", "forward"), ["f32"], "the coarsest dtypes of 1 outputs, where the program has 2"),
+        (("coarsest",), {}, "the coarsest dtypes of 0 outputs"),
         (("calls",), [], "0 calls where the manifest says 2"),
         (("calls",), None, "TypeError"),
     ],

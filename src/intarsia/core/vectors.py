@@ -55,7 +55,9 @@ class Vectors:
     Attributes:
         calls: In the order in which they were made; the first one met the initial state.
         tolerances: How far an answer may be from the recorded one, by dtype; exact where a dtype is left out.
+        coarsest: For each method, the coarsest dtype that each of its outputs passes through.
     """
 
     calls: tuple[Vector, ...]
     tolerances: Mapping[torch.dtype, Tolerance]
+    coarsest: Mapping[str, tuple[torch.dtype, ...]]

@@ -40,7 +40,8 @@ def write_vectors(vectors: Vectors) -> dict[str, bytes]:
         SHORT_NAMES[dtype]: {"relative": allowed.relative, "absolute": allowed.absolute}
         for dtype, allowed in vectors.tolerances.items()
     }
-    text = json.dumps({"tolerances": tolerances, "calls": calls}, allow_nan=False)
+    coarsest = {method: [SHORT_NAMES[dtype] for dtype in dtypes] for method, dtypes in vectors.coarsest.items()}
+    text = json.dumps({"tolerances": tolerances, "coarsest": coarsest, "calls": calls}, allow_nan=False)
     return {VECTORS_MEMBER: text.encode(), VECTOR_TENSORS_MEMBER: save(tensors)}
 
 
@@ -69,7 +70,7 @@ def read_vectors(
             fix="Save the program again, with test_vectors=[] to leave them out.",
         ) from error
     for number, vector in enumerate(vectors.calls, 1):
-        fault = _misfit(vector, programs)
+        fault = _misfit(vector, programs, len(vectors.coarsest[vector.method]))
         if fault:
             raise FormatError(
                 f"{subject}, test vector {number}",
@@ -87,7 +88,9 @@ def _read(text: memoryview, tensors: dict[str, torch.Tensor], count: int) -> Vec
     calls = tuple(_read_call(call, tensors) for call in fields["calls"])
     if tensors or len(calls) != count:
         raise ValueError(f"{len(calls)} calls where the manifest says {count}, and {len(tensors)} tensors of none")
-    return Vectors(calls, _read_tolerances(fields["tolerances"]))
+    methods = dict.fromkeys(call.method for call in calls)
+    coarsest = {method: tuple(_DTYPES[name] for name in fields["coarsest"].get(method, ())) for method in methods}
+    return Vectors(calls, _read_tolerances(fields["tolerances"]), coarsest)
 
 
 def _call_json(vector: Vector, number: int, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
@@ -153,7 +156,7 @@ def _read_tolerances(fields: Mapping[str, Mapping[str, Any]]) -> dict[torch.dtyp
     return found
 
 
-def _misfit(vector: Vector, programs: Mapping[str, ExportedProgram]) -> str:
+def _misfit(vector: Vector, programs: Mapping[str, ExportedProgram], precisions: int) -> str:
     """Why a call is none of the programs', or no text."""
     if vector.method not in programs:
         return f"the method {quoted(vector.method)}, which is not in the file"
@@ -167,6 +170,8 @@ def _misfit(vector: Vector, programs: Mapping[str, ExportedProgram]) -> str:
         for position, (known, value) in enumerate(zip(declared, values, strict=True)):
             if not _fits(known, value):
                 return f"{_kind_text(value)} for {kind} {position}, which is {_kind_text(known)}"
+    if precisions != len(outputs):
+        return f"the coarsest dtypes of {precisions} outputs, where the program has {len(outputs)}"
     for position, value in vector.written.items():
         if position >= len(inputs) or not _fits(inputs[position], value):
             return f"{_kind_text(value)} written into input {position}"

@@ -20,10 +20,14 @@ class LeafErrors:
     """Collects the errors of every leaf: the largest of all calls counts.
 
     Args:
-        tolerances: What is allowed, by dtype.
+        coarsest: For each leaf, the coarsest dtype that it passes through; its own where none is told.
+        tolerances: Of each dtype.
     """
 
-    def __init__(self, tolerances: Mapping[torch.dtype, Tolerance] = TOLERANCES) -> None:
+    def __init__(
+        self, coarsest: Mapping[str, torch.dtype], tolerances: Mapping[torch.dtype, Tolerance] = TOLERANCES
+    ) -> None:
+        self._coarsest = coarsest
         self._tolerances = tolerances
         self._leaves: dict[str, Leaf] = {}
 
@@ -35,7 +39,7 @@ class LeafErrors:
             elif name not in expected:
                 leaf = _incomparable(name, found[name], "the model does not return it")
             else:
-                leaf = compare_leaf(name, found[name], expected[name], self._tolerances)
+                leaf = compare_leaf(name, found[name], expected[name], self._coarsest.get(name), self._tolerances)
             known = self._leaves.get(name)
             self._leaves[name] = leaf if known is None else _worst(known, leaf)
 
@@ -45,11 +49,16 @@ class LeafErrors:
 
 
 def compare_leaf(
-    name: str, found: Any, expected: Any, tolerances: Mapping[torch.dtype, Tolerance] = TOLERANCES
+    name: str,
+    found: Any,
+    expected: Any,
+    coarsest: torch.dtype | None = None,
+    tolerances: Mapping[torch.dtype, Tolerance] = TOLERANCES,
 ) -> Leaf:
     """Error of one leaf of one call.
 
-    NaN equals NaN, and an infinity equals itself only.
+    NaN equals NaN, and an infinity equals itself only. What is no floating-point number is exact; the tolerance of all
+    others is that of `coarsest`, where it is larger than that of their own dtype.
 
     Example:
         >>> leaf = compare_leaf("output", torch.tensor([1.0, 2.5]), torch.tensor([1.0, 2.0]))
@@ -59,10 +68,11 @@ def compare_leaf(
     if not (isinstance(found, torch.Tensor) and isinstance(expected, torch.Tensor)):
         text = difference(found, expected)
         return _incomparable(name, found, text) if text else _leaf(name, found, 0.0, 0.0, ok=True)
+    allowed = tolerance_of(found.dtype, coarsest, tolerances)
     if found.dtype != expected.dtype or found.shape != expected.shape:
         return _incomparable(name, found, difference(found, expected))
     if not found.numel():
-        return _leaf(name, found, 0.0, 0.0, ok=True)
+        return _leaf(name, found, 0.0, 0.0, ok=True, allowed=allowed)
     if found.dtype not in SHORT_NAMES or found.layout is not torch.strided:
         text = difference(found, expected)
         return _incomparable(name, found, text) if text else _leaf(name, found, 0.0, 0.0, ok=True)
@@ -72,20 +82,28 @@ def compare_leaf(
     equal = (found == expected.to(found.device)) | (one.isnan() & other.isnan())
     error = torch.where(equal, 0.0, (one - other).abs()).nan_to_num(nan=math.inf, posinf=math.inf)
     scale = torch.where(other.isfinite(), other.abs(), 0.0)
-    allowed = tolerance_of(found.dtype, tolerances)
     within = equal
     if allowed != EXACT:
         within = equal | (error <= allowed.absolute + allowed.relative * scale)
     largest, height = float(error.max()), float(scale.max())
     relative = largest / height if height else (math.inf if largest else 0.0)
-    return replace(_leaf(name, found, largest, relative, ok=bool(within.all())), tolerance=allowed)
+    return _leaf(name, found, largest, relative, ok=bool(within.all()), allowed=allowed)
 
 
-def _leaf(name: str, value: Any, absolute: float, relative: float, *, ok: bool, note: str = "") -> Leaf:
+def _leaf(
+    name: str,
+    value: Any,
+    absolute: float,
+    relative: float,
+    *,
+    ok: bool,
+    note: str = "",
+    allowed: Tolerance = EXACT,
+) -> Leaf:
     if not isinstance(value, torch.Tensor):
-        return Leaf(name, type(value).__name__, None, absolute, relative, EXACT, ok, note)
+        return Leaf(name, type(value).__name__, None, absolute, relative, allowed, ok, note)
     dtype = SHORT_NAMES.get(value.dtype, str(value.dtype).removeprefix("torch."))
-    return Leaf(name, dtype, tuple(value.shape), absolute, relative, tolerance_of(value.dtype), ok, note)
+    return Leaf(name, dtype, tuple(value.shape), absolute, relative, allowed, ok, note)
 
 
 def _incomparable(name: str, value: Any, note: str) -> Leaf:

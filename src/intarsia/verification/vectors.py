@@ -9,13 +9,14 @@ import torch
 from torch.export import ExportedProgram
 
 from intarsia._torch import pytree
-from intarsia.core.paths import input_paths
+from intarsia.core.paths import input_paths, output_paths
 from intarsia.core.signature import SHORT_NAMES
 from intarsia.core.vectors import Vector, Vectors
 from intarsia.errors import ArgumentError, ConventionError, IntarsiaError, near_match, with_article
 from intarsia.verification.bits import difference, snapshot
 from intarsia.verification.drawing import Call
 from intarsia.verification.leaves import LeafErrors
+from intarsia.verification.precision import coarsest_dtypes
 from intarsia.verification.result import Replay
 from intarsia.verification.sides import MethodSide, Outcome, Runnable, Watched, call
 from intarsia.verification.tolerances import TOLERANCES
@@ -50,7 +51,16 @@ def record_vectors(
     for number, (method, args, kwargs) in enumerate(_read_calls(given, list(programs), named=named), 1):
         with IntarsiaError.within(_place(number, method, named=named)):
             vectors.append(_record(method, programs[method], runnables[method], (args, kwargs), number))
-    return Vectors(tuple(vectors), TOLERANCES)
+    coarsest = coarsest_dtypes(programs)
+    paths = {method: output_paths(program.call_spec.out_spec) for method, program in programs.items()}
+    return Vectors(
+        tuple(vectors),
+        TOLERANCES,
+        {
+            method: tuple(coarsest.get(f"{method}: {path}", torch.float64) for path in paths[method])
+            for method in {vector.method: None for vector in vectors}
+        },
+    )
 
 
 def replay_vectors(
@@ -67,7 +77,7 @@ def replay_vectors(
         IntarsiaError: A program refuses a call; names it.
     """
     named = len(programs) > 1
-    errors = LeafErrors(vectors.tolerances)
+    errors = LeafErrors(_coarsest_by_name(vectors, programs, named=named), vectors.tolerances)
     for number, vector in enumerate(vectors.calls, 1):
         program, place = programs[vector.method], _place(number, vector.method, named=named)
         outcome = _call(program, runnables[vector.method], vector.inputs, number)
@@ -76,7 +86,7 @@ def replay_vectors(
                 raise outcome.error
         if outcome.fault:
             return Replay(number, errors.close(), f"{place} raises {outcome.fault}")
-        prefix = f"{vector.method}: " if named else ""
+        prefix = _prefix(vector.method, named=named)
         found, expected = (
             {prefix + name: value for name, value in answers.items()} for answers in _answers(program, outcome, vector)
         )
@@ -90,6 +100,17 @@ def first_calls(
     """The arguments of the first recorded call of each method, by its name; a method that none calls is left out."""
     first = {vector.method: vector for vector in reversed(vectors.calls)}
     return {method: _arguments(programs[method], vector.inputs) for method, vector in first.items()}
+
+
+def _coarsest_by_name(
+    vectors: Vectors, programs: Mapping[str, ExportedProgram], *, named: bool
+) -> dict[str, torch.dtype]:
+    """The coarsest dtype of each output, by the name that it has in the result."""
+    return {
+        _prefix(method, named=named) + path: dtype
+        for method, dtypes in vectors.coarsest.items()
+        for path, dtype in zip(output_paths(programs[method].call_spec.out_spec), dtypes, strict=True)
+    }
 
 
 def _record(
@@ -182,6 +203,10 @@ def _bad_calls(found: str, methods: Sequence[str], *, named: bool) -> Convention
         expected=f"a list of calls, each {'a method, ' if named else ''}a tuple of arguments and a dict of keywords",
         fix=f"Pass test_vectors=[{form}] for one call with one tensor.",
     )
+
+
+def _prefix(method: str, *, named: bool) -> str:
+    return f"{method}: " if named else ""
 
 
 def _place(number: int, method: str, *, named: bool) -> str:
