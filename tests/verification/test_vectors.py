@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import math
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,12 @@ from torch.export import export
 import intarsia
 from builders.damage import flip_bit
 from builders.hostile import change_json, pack, read_members
+from builders.mutations import mutate_bytes, mutate_json
 from intarsia.core.vectors import Vectors
 from intarsia.errors import ArgumentError, ConventionError, FormatError
+from intarsia.formats.loading import load_pt2
 from intarsia.formats.saving import save_methods
+from intarsia.formats.vectors import read_vectors
 from intarsia.verification import TOLERANCES, Verification
 
 CALLS = "data/test_vectors/calls.json"
@@ -398,3 +403,18 @@ def test_vectors_that_the_manifest_does_not_tell_are_refused(saved: Path) -> Non
     pack(saved, {name: data for name, data in members.items() if name != TENSORS})
     with pytest.raises(FormatError, match="1 members with test vectors"):
         intarsia.load(saved)
+
+
+def test_vectors_that_are_changed_at_random_are_read_or_refused(saved: Path) -> None:
+    members, programs = read_members(saved), {"forward": load_pt2(saved).program}
+    text, tensors = members[CALLS], members[TENSORS]
+    for seed in range(400):
+        draw = random.Random(seed)  # noqa: S311 - the same files at every run
+        changed = (
+            (json.dumps(mutate_json(draw, json.loads(text))).encode(), tensors)
+            if seed % 2
+            else (text, mutate_bytes(draw, tensors))
+        )
+        with contextlib.suppress(FormatError):
+            vectors = read_vectors(*map(memoryview, changed), programs, 2, "a.pt2")
+            assert len(vectors.calls) == 2
