@@ -75,8 +75,8 @@ def test_every_cut_and_every_surplus_byte_is_seen() -> None:
 
 def test_a_newer_format_version_is_named() -> None:
     data = bytearray(_pack())
-    struct.pack_into("<I", data, 8, 3)
-    with pytest.raises(EngineError, match="format version 3, expected version 2"):
+    struct.pack_into("<I", data, 8, 2)
+    with pytest.raises(EngineError, match="format version 2, expected version 1"):
         EngineContainer.unpack(memoryview(data))
 
 
