@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 import torch
 
+from builders.files import save_pt2
 from builders.standin import StandInBackend, engine_tensor, standin
 from intarsia import _torch, _torch_files
 from intarsia.errors import FormatError
 from intarsia.formats import fitness, saving
 from intarsia.formats.fitness import check_fitness
 from intarsia.formats.manifest import Manifest
-from intarsia.formats.saving import save_methods, save_pt2
+from intarsia.formats.saving import save_methods
 
 __all__ = ["standin"]
 SIGNATURE = "(f32[3]) -> (f32[3])"

@@ -78,28 +78,6 @@ class LoadedMethod(NamedTuple):
     check: Callable[[], None] | None
 
 
-def load_pt2(path: str | os.PathLike[str], *, allow: Iterable[str] = (), engines: Engines = "verify") -> LoadedMethod:
-    """Read the exported program of a PT2 archive that holds one, as `load_methods` does.
-
-    Raises:
-        FormatError: The path is none, or the file is missing, cut short, damaged, or something else than a PT2
-            archive of one method.
-        NotImported: An operator, or the class of a container among its arguments or outputs, has to be imported.
-        UnsupportedVersion: A newer intarsia wrote it; nothing of it was loaded.
-        EngineError: An engine's bytes are not those that were written; names the engine and the file.
-    """
-    methods = load_methods(path, allow=allow, engines=engines)
-    if len(methods) > 1:
-        raise FormatError(
-            str(path),
-            found=f"the methods {', '.join(methods)}",
-            expected="a file of one program",
-            fix="Load it with intarsia.load, and call its methods.",
-        )
-    (method,) = methods.values()
-    return method
-
-
 def load_methods(
     path: str | os.PathLike[str],
     *,
