@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from intarsia.core.writes import written_placeholders
+from intarsia.core.writes import written_state
 from intarsia.formats.layout import Kind, tensor_member
 from intarsia.formats.payload import Payload, end_bytes
 
@@ -145,18 +145,11 @@ def tensors_of(program: torch.export.ExportedProgram) -> tuple[tuple[Kind, Mappi
 
 
 def _entries(name: str, program: torch.export.ExportedProgram) -> Iterator[Entry]:
-    written = _written(program)
+    written = written_state(program)
     for kind, tensors in tensors_of(program):
         for key, value in tensors.items():
             alone = isinstance(value, torch.nn.Parameter) or value.requires_grad or key in written
             yield Entry(name, kind, key, value, alone)
-
-
-def _written(program: torch.export.ExportedProgram) -> set[str]:
-    signature = program.graph_signature
-    in_place = {node.name for node in written_placeholders(program.graph_module)}
-    declared = {*signature.buffers_to_mutate.values(), *signature.parameters_to_mutate.values()}
-    return declared | {str(spec.target) for spec in signature.input_specs if spec.arg.name in in_place}
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:

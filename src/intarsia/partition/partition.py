@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,7 +111,7 @@ class _Wishes:
     supports: Supports
     kept_ops: Iterable[Any]
     min_block_size: int
-    written: frozenset[Hashable]
+    written: frozenset[int]
 
 
 def _partition(program: torch.export.ExportedProgram, wishes: _Wishes, prefix: str) -> Partitioned:
