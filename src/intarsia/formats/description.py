@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch.export.graph_signature import InputKind, OutputKind
 
-from intarsia._torch import schema_version
+from intarsia._torch import graph_schema
 from intarsia.core.ledger import Ledger
 from intarsia.core.writes import written_placeholders
 from intarsia.formats.manifest import FORMAT_VERSION, EngineEntry, Manifest, WriteEntry
@@ -38,7 +38,7 @@ def describe(
         FORMAT_VERSION,
         version("intarsia"),
         torch.__version__,
-        schema_version(),
+        ".".join(map(str, graph_schema().version)),
         sys.byteorder,
         engines,
         _read_writes(program),
