@@ -15,11 +15,12 @@ from torch.export.graph_signature import InputKind, OutputKind
 from intarsia._torch import int_bounds, is_unbounded
 from intarsia.core.container import EngineContainer
 from intarsia.core.dim import Size
+from intarsia.core.engine_calls import read_containers
 from intarsia.core.ledger import Ledger
 from intarsia.core.paths import input_paths, output_paths
 from intarsia.core.signature import SHORT_NAMES
 from intarsia.core.writes import written_placeholders
-from intarsia.report.storage import KINDS, describe_storage, read_containers, state_entries
+from intarsia.report.storage import KINDS, describe_storage, state_entries
 
 _DECLARED = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 Writers = Mapping[str, tuple[str, ...]]

@@ -13,8 +13,8 @@ import torch
 from torch.export.graph_signature import InputKind
 
 from intarsia.core.dim import render
+from intarsia.core.engine_calls import engine_names
 from intarsia.core.ledger import Ledger
-from intarsia.core.op import RUN_ENGINE
 from intarsia.core.paths import output_paths
 from intarsia.errors import ConventionError, StateError
 from intarsia.runtime.arguments import Arguments, read_arguments
@@ -324,13 +324,6 @@ class Program:
             outputs[position] if target is None else targets[target]
             for position, target in zip(results.returned, results.returned_targets, strict=True)
         ]
-
-
-def engine_names(program: torch.export.ExportedProgram) -> set[str]:
-    """State entries that are engines: no state of the model."""
-    placeholders = {node.args[1] for node in program.graph.find_nodes(op="call_function", target=RUN_ENGINE)}
-    by_name = {spec.arg.name: str(spec.target) for spec in program.graph_signature.input_specs}
-    return {by_name[node.name] for node in placeholders if isinstance(node, torch.fx.Node) and node.name in by_name}
 
 
 def _check_counts(program: torch.export.ExportedProgram, arguments: Arguments) -> None:
