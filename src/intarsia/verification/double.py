@@ -13,6 +13,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from intarsia._torch import pytree, quiet_specs
 from intarsia.core.memory import memory_of
+from intarsia.core.op import RUN_ENGINE
 from intarsia.errors import StateError
 from intarsia.verification.graphs import state_key
 
@@ -80,7 +81,7 @@ def _engines(module: torch.nn.Module) -> list[Any]:
     for part in module.modules():
         if not isinstance(part, GraphModule):
             continue
-        for node in part.graph.find_nodes(op="call_function", target=torch.ops.intarsia.run_engine.default):
+        for node in part.graph.find_nodes(op="call_function", target=RUN_ENGINE):
             source = node.args[1]
             if isinstance(source, torch.fx.Node) and source.op == "get_attr":
                 found.append(functools.reduce(getattr, str(source.target).split("."), part))
