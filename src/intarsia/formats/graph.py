@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from intarsia._torch import graph_schema, schema_hints
 from intarsia.errors import FormatError, UnsupportedVersion, first_line
 from intarsia.formats.expressions import read_expression
-from intarsia.formats.limits import DEPTH, EXPRESSIONS, NAME_CHARACTERS, NODES, SYMBOLS
+from intarsia.formats.limits import DEPTH, EXPRESSION_CHARACTERS, EXPRESSIONS, NAME_CHARACTERS, NODES, SYMBOLS
 from intarsia.formats.operators import find_operator
 from intarsia.formats.refusal import Refused, quoted
 from intarsia.formats.structures import check_keywords, read_structure
@@ -40,6 +40,8 @@ from intarsia.formats.value_checks import (
 _DEVICE = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _DIALECT = re.compile(r"[A-Za-z0-9_]{0,64}")
 _UNBACKED = re.compile(r"(?:u|zuf)([0-9]+)")
+# A size as sympy prints it, but no unbacked symbol.
+_DERIVED = re.compile(r"(?!u|zuf)[A-Za-z0-9_ ()+*/,.-]+")
 # torch prints the parts of a state entry's name into code, in double quotes, as they are.
 _STATE_PART = re.compile(r"""(?!__\w*__$)[^"'\\]*""")
 # Names that the code of a graph uses itself.
@@ -200,7 +202,7 @@ class _Judge:
             "GraphModule.metadata": self._free,
             "GraphModule.treespec_namedtuple_fields": self._free,
             "ExportedProgram.opset_version": self._free,
-            "ExportedProgram.range_constraints": self._range_symbol,
+            "ExportedProgram.range_constraints": self._ranged,
         }
 
     # The checks of each type
@@ -297,11 +299,13 @@ class _Judge:
                 f"at most {SYMBOLS} and {EXPRESSIONS}",
             )
 
-    def _range_symbol(self, text: str) -> None:
+    def _ranged(self, text: str) -> None:
+        """What a range is of: torch compares it with the sizes that it has read, and evaluates nothing."""
         match = _UNBACKED.fullmatch(text)
         # torch counts up to this number.
-        if not _is_name(text) or (match is not None and (len(match[1]) > 7 or int(match[1]) > NODES)):
-            raise Refused(f"a range of {quoted(text)}", "the name of a symbol")
+        counted = match is not None and len(match[1]) <= 7 and int(match[1]) <= NODES
+        if not counted and not (_DERIVED.fullmatch(text) and len(text) <= EXPRESSION_CHARACTERS):
+            raise Refused(f"a range of {quoted(text)}", "a symbol, or a size that is computed of symbols")
 
     def _target(self, text: str) -> None:
         if text in self._known_targets:
