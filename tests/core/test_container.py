@@ -251,6 +251,7 @@ IMPOSSIBLE: dict[str, Any] = {
     "a number of constants": lambda fields: {**fields, "constants": 3},
     "before the start": lambda fields: {**fields, "constants": [{**fields["constants"][0], "offset": -1}]},
     "no number": lambda fields: {**fields, "constants": [{**fields["constants"][0], "size": "big"}]},
+    "no hash": lambda fields: {**fields, "constants": [{**fields["constants"][0], "sha256": []}]},
     "backwards": lambda fields: {**fields, "constants": fields["constants"][::-1]},
     "behind the end": lambda fields: {**fields, "constants": [{**fields["constants"][0], "offset": 2**40}]},
     "a section before the start": lambda fields: {**fields, "sections": [{**fields["sections"][0], "offset": -64}]},
