@@ -15,9 +15,9 @@ from intarsia.formats.archive import Archive, damaged
 from intarsia.formats.directory import Member
 from intarsia.formats.layout import KINDS, Kind, graph_member, table_member
 from intarsia.formats.mapping import MappedTensors
-from intarsia.formats.members import check_foreign_members, pickle_refusal
 from intarsia.formats.payload import Payload, pickled_names, read_payloads
 from intarsia.formats.refusal import quoted
+from intarsia.formats.unsafe_members import check_foreign_members, pickle_refusal
 
 _PROGRAM = "model"
 _VERSION = b"0"

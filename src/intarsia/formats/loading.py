@@ -35,10 +35,10 @@ from intarsia.formats.layout import (
 )
 from intarsia.formats.manifest import Manifest
 from intarsia.formats.mapping import MappedTensors
-from intarsia.formats.members import check_own_members, checked_words
 from intarsia.formats.packages import describe_operators
 from intarsia.formats.payload import Payload, read_payloads
 from intarsia.formats.refusal import quoted
+from intarsia.formats.unsafe_members import check_own_members, checked_words
 
 Engines: TypeAlias = Literal["verify", "rebuild"]
 
