@@ -15,9 +15,9 @@ from intarsia.core.coverage import coverage, find_coverage, keep_coverage
 from intarsia.core.examples import examples_by_method
 from intarsia.core.ledger import Ledger, told
 from intarsia.core.registry import find_backend
-from intarsia.engines.build import build_engines, check_options
+from intarsia.engines.build import check_options
 from intarsia.engines.methods import build_methods
-from intarsia.errors import EngineBuildFailed, IntarsiaError
+from intarsia.errors import IntarsiaError
 from intarsia.formats.layout import METHOD
 from intarsia.formats.loading import Engines, load_methods, telling
 from intarsia.formats.saving import save_methods
@@ -137,44 +137,23 @@ def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile ar
     check_options(builder, options)
     captured = _capture(model, args, kwargs, dynamic_shapes)
     kept = torch_executed_ops if isinstance(torch_executed_ops, str) else tuple(torch_executed_ops)
-    settings: dict[str, Any] = {
-        "backend": builder,
-        "export": surgery.export,
-        "options": options,
-        "fallback": fallback,
-        "progress": progress,
-    }
-    refused: dict[str, str] = {}
-    while True:
-        parts = partition_methods(
-            captured,
-            supports=_without(refused, builder.supports),
-            torch_executed_ops=kept,
-            min_block_size=min_block_size,
-            prefix=backend,
-        )
-        methods = {name: (part.hybrid, part.coverage) for name, part in parts.items()}
-        try:
-            return (
-                build_methods(methods, **settings)
-                if isinstance(model, Mapping)
-                else build_engines(*methods[METHOD], **settings)[0]
-            )
-        except EngineBuildFailed as error:
-            if not (fallback and error.operators):
-                raise
-            refused |= dict.fromkeys(error.operators, f"{backend} could not build it")
-
-
-def _without(refused: Mapping[str, str], supports: Callable[[torch.fx.Node], str | None]) -> Any:
-    """What a backend supports, without operators that it turned out to refuse."""
-    return lambda node: refused.get(str(node.target)) or supports(node)
+    hybrids = build_methods(
+        lambda supports: partition_methods(
+            captured, supports=supports, torch_executed_ops=kept, min_block_size=min_block_size, prefix=backend
+        ),
+        backend=builder,
+        export=surgery.export,
+        options=options,
+        fallback=fallback,
+        progress=progress,
+    )
+    return hybrids if isinstance(model, Mapping) else hybrids[""]
 
 
 def _capture(model: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> dict[str, torch.export.ExportedProgram]:
-    """The program of each method; a model that is no mapping is one."""
+    """The program of each method; a model that is no mapping is one, without a name."""
     if not isinstance(model, Mapping):
-        return {METHOD: capture(model, args, kwargs, dynamic_shapes=dynamic_shapes)}
+        return {"": capture(model, args, kwargs, dynamic_shapes=dynamic_shapes)}
     check_method_names(model)
     programs = capture_methods(model, examples_by_method(model, args, kwargs, dynamic_shapes))
     check_methods(programs)

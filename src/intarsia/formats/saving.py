@@ -21,7 +21,6 @@ from intarsia.formats.layout import (
     KINDS,
     MANIFEST_HASH_MEMBER,
     MANIFEST_MEMBER,
-    METHOD,
     Kind,
     checked_path,
     graph_member,
@@ -36,23 +35,6 @@ from intarsia.formats.writer import MemberEntry, Streamed, Writer
 
 # What torch wants to find besides the programs.
 _MARKS = {"archive_format": b"pt2", "archive_version": b"0", ".data/version": b"6\n"}
-
-
-def save_pt2(program: torch.export.ExportedProgram, path: str | os.PathLike[str], *, facts: Mapping[str, Any]) -> None:
-    """Write an exported program to a `.pt2` file, as `save_methods` does.
-
-    Args:
-        program: Not modified.
-        path: Ends in `.pt2`.
-        facts: JSON values for the manifest: `ledger` (a list of entries) and `coverage`, each where there is one.
-
-    Raises:
-        FormatError: The path cannot be written or has another ending, or the program is no exported program or
-            cannot be stored.
-        StateError: A state entry is no plain tensor.
-        EngineError: An engine of the program is damaged.
-    """
-    save_methods({METHOD: program}, path, facts={METHOD: facts})
 
 
 def save_methods(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,8 +22,7 @@ from intarsia.partition.state import State, written_memory
 SUPPORTED = "supported"
 
 
-@dataclass(frozen=True)
-class Partitioned:
+class Partitioned(NamedTuple):
     """A hybrid whose partitions are still torch graphs.
 
     Attributes:
@@ -68,7 +67,7 @@ def partition(
         engine   1  aten.linear.default  supported
     """
     (parts,) = partition_methods(
-        {"forward": program},
+        {"": program},
         supports=supports,
         torch_executed_ops=torch_executed_ops,
         min_block_size=min_block_size,
@@ -88,7 +87,7 @@ def partition_methods(
     """Cut several captured programs, each as `partition` does; an operator name has to match in one of them.
 
     Args:
-        programs: By the names of the methods that they are.
+        programs: By the names of the methods that they are; of one alone the name is empty.
         supports: As for `partition`.
         torch_executed_ops: Likewise.
         min_block_size: Likewise.
@@ -111,7 +110,7 @@ class _Wishes:
     supports: Supports
     kept_ops: Iterable[Any]
     min_block_size: int
-    written: frozenset[Hashable]
+    written: frozenset[int]
 
 
 def _partition(program: torch.export.ExportedProgram, wishes: _Wishes, prefix: str) -> Partitioned:
