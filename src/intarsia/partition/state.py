@@ -87,6 +87,15 @@ def written_memory(programs: Iterable[torch.export.ExportedProgram]) -> set[Hash
     return {memory(value) for name, value in entries if name in names and isinstance(value, torch.Tensor)}
 
 
+def names_of_memory(program: torch.export.ExportedProgram) -> dict[Hashable, list[str]]:
+    """For the memory of each tensor of a program, all names that the model has for it; read or not."""
+    names: dict[Hashable, list[str]] = {}
+    for name, value in (*program.state_dict.items(), *program.constants.items()):
+        if isinstance(value, torch.Tensor):
+            names.setdefault(memory(value), []).append(name)
+    return names
+
+
 def memory(tensor: torch.Tensor) -> Hashable:
     """What two tensors share when one sees writes to the other."""
     address = tensor.untyped_storage().data_ptr()
