@@ -15,7 +15,7 @@ from intarsia.core.entry import owner_of
 _FINISH = "intarsia: finish"
 
 
-class Entry(NamedTuple):
+class Traceable(NamedTuple):
     """What is captured.
 
     Attributes:
@@ -29,7 +29,7 @@ class Entry(NamedTuple):
     forward: Callable[..., Any]
 
 
-def read_entry(model: Any, method: str | None = None, root: torch.nn.Module | None = None) -> Entry:
+def read_entry(model: Any, method: str | None = None, root: torch.nn.Module | None = None) -> Traceable:
     """The entry point that a module or a bound method is.
 
     Args:
@@ -46,8 +46,8 @@ def read_entry(model: Any, method: str | None = None, root: torch.nn.Module | No
     subject = f"model {type(owner).__name__!r}" + (f", method {name!r}" if name else "")
     forward = model if is_method else owner.forward
     if not is_method and root in (None, owner):
-        return Entry(subject, owner, forward)
-    return Entry(subject, _face(root or owner, model, forward), forward)
+        return Traceable(subject, owner, forward)
+    return Traceable(subject, _face(root or owner, model, forward), forward)
 
 
 def _face(root: torch.nn.Module, call: Callable[..., Any], forward: Callable[..., Any]) -> torch.nn.Module:
