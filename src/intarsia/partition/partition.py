@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from intarsia.core.coverage import Coverage, OperatorPlacement
+from intarsia.core.memory import memory_of
 from intarsia.core.signature import EngineSignature
 from intarsia.errors import EngineBuildFailed, PartitionError
 from intarsia.partition.asserts import remove_asserts
@@ -17,7 +18,7 @@ from intarsia.partition.operators import check_operators, find_operators, is_ope
 from intarsia.partition.order import Block, Units
 from intarsia.partition.plan import Plan, Planner, Supports, block_inputs, block_outputs
 from intarsia.partition.split import Splitter
-from intarsia.partition.state import State, written_memory
+from intarsia.partition.state import State, names_of_memory, written_memory
 
 SUPPORTED = "supported"
 
@@ -178,7 +179,13 @@ class _Attempt:
             OperatorPlacement(node.name, operator, places.get(node, "torch"), self._plan.reasons.get(node, SUPPORTED))
             for node, operator in self._operators.items()
         ]
-        held = tuple((name, state) for name in partitions for state in _state_in(hybrid.get_submodule(name)))
+        names = names_of_memory(self._program)
+        held = tuple(
+            (name, state)
+            for name in partitions
+            for path in _state_in(hybrid.get_submodule(name))
+            for state in names.get(memory_of(self._state.value(path)), [path])
+        )
         return Partitioned(hybrid, Coverage(tuple(placements), self._removed, held=held))
 
 

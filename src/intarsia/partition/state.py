@@ -86,3 +86,12 @@ def written_memory(programs: Iterable[torch.export.ExportedProgram]) -> set[int]
     names = {name for program in programs for name in written_state(program)}
     entries = [entry for program in programs for entry in (*program.state_dict.items(), *program.constants.items())]
     return {memory_of(value) for name, value in entries if name in names and isinstance(value, torch.Tensor)}
+
+
+def names_of_memory(program: torch.export.ExportedProgram) -> dict[int, list[str]]:
+    """For the memory of each tensor of a program, all names that the model has for it; read or not."""
+    names: dict[int, list[str]] = {}
+    for name, value in (*program.state_dict.items(), *program.constants.items()):
+        if isinstance(value, torch.Tensor):
+            names.setdefault(memory_of(value), []).append(name)
+    return names
