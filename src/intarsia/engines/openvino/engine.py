@@ -22,8 +22,8 @@ from intarsia.engines.openvino.positions import InputPositions
 from intarsia.engines.openvino.source import unpack_model
 from intarsia.errors import ArgumentError, EngineBuildFailed, EngineError, EngineRefused, shorten
 
-# Properties that lead to the disk. A file brings the options of its engines, and must not choose a place here.
-_PLACES = ("CACHE_DIR", "WEIGHTS_PATH")
+# The one property that leads to the disk. A file brings the options of its engines, and must not choose a place here.
+_PLACE = "WEIGHTS_PATH"
 
 
 class OpenVINOEngine:
@@ -118,7 +118,7 @@ def rebuild_engine(source: memoryview, options: Mapping[str, Any]) -> OpenVINOEn
 
 def _read_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[InputPositions]]:
     """The properties to compile with, and the positions to check, of what `build_engine` stored."""
-    properties = {name: value for name, value in options.items() if name not in (POSITIONS, *_PLACES)}
+    properties = {name: value for name, value in options.items() if name not in (POSITIONS, _PLACE)}
     return complete_options(properties), [InputPositions(**fields) for fields in options.get(POSITIONS, ())]
 
 
