@@ -43,6 +43,7 @@ __all__ = [
     "TreeSpec",
     "ValueRanges",
     "bounds_of",
+    "buffers_of",
     "close_container",
     "container_kind",
     "deserialize_graph",
@@ -179,6 +180,11 @@ def is_guard_module(module: torch.nn.Module) -> bool:
 def script_class(value: torch.ScriptObject) -> str:
     """Qualified name of a script object's class; the object tells its type under a private name only."""
     return str(value._type().qualified_name())
+
+
+def buffers_of(module: torch.nn.Module) -> dict[str, torch.Tensor | None]:
+    """The dict in which a module holds its own buffers; public names give copies of it, and set no buffer unseen."""
+    return module._buffers
 
 
 def is_buffer(module: torch.nn.Module, name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, TypeAlias, overload
 
 import torch
@@ -24,10 +24,26 @@ from intarsia.formats.saving import save_methods
 from intarsia.partition import partition_methods
 from intarsia.runtime.methods import Methods, check_method_names, check_methods, run_methods
 from intarsia.runtime.program import Program
-from intarsia.verification import Entry, Inputs, MethodsVerification, Stages, Verification, verify_methods
+from intarsia.verification import (
+    Entry,
+    Inputs,
+    MethodsVerification,
+    Replay,
+    Stages,
+    Verification,
+    first_calls,
+    record_vectors,
+    replay_vectors,
+    verify_methods,
+)
 from intarsia.verification import verify as _verify
 
 __all__ = ["compile", "coverage", "export", "ledger", "load", "save"]
+
+TestVectors: TypeAlias = (
+    Sequence[tuple[Sequence[Any], Mapping[str, Any]]] | Sequence[tuple[str, Sequence[Any], Mapping[str, Any]]]
+)
+"""Calls of one program, or of several methods by their names."""
 
 Savable: TypeAlias = torch.fx.GraphModule | torch.export.ExportedProgram | Program
 
@@ -227,6 +243,7 @@ def save(
     path: str | os.PathLike[str],
     *,
     payloads: bool = True,
+    test_vectors: TestVectors | None = None,
 ) -> None:
     """Save a program, or several methods of one model, as a `.pt2` file; a hybrid is exported first.
 
@@ -239,11 +256,16 @@ def save(
         path: Where to; a file that is there is replaced when the new one is whole.
         payloads: Whether to store the compiled form of each engine. Without it the file is smaller, loads on any
             machine, and each engine is built from its portable form when it is first called.
+        test_vectors: Calls to make now, in order, from the initial state on: the file records them and the answers, and
+            `verify` makes them again. Pairs of positional and keyword arguments; for several methods triples that begin
+            with the name of the method. When they are left out, what `load` returned keeps those of its file.
 
     Raises:
         FormatError: The file cannot be written; what was there before is left whole.
         StateError: State of the program could be stored as a pickle only, or differs between methods.
-        ConventionError: There is no method, or a method's name is no name for an attribute, or is taken.
+        ConventionError: There is no method, or a method's name is no name for an attribute, or is taken. Or test
+            vectors are no calls, or hold what no file can.
+        ArgumentError: A test vector does not fit the program, or its call fails.
         EngineError: An engine is damaged, or has no portable form, and `payloads` is false.
 
     Example:
@@ -255,6 +277,7 @@ def save(
         torch.Size([3, 2])
     """
     given = hybrid_or_program_or_methods
+    vectors = given.test_vectors if test_vectors is None and isinstance(given, Program | Methods) else None
     if isinstance(given, Methods):
         given = {name: getattr(given, name) for name in given.methods}
     methods = _resolve_methods(given) if isinstance(given, Mapping) else {METHOD: _resolve(given)}
@@ -263,7 +286,11 @@ def save(
         check_methods(
             programs, {name: (facts["coverage"] or {}).get("held", ()) for name, (_, facts) in methods.items()}
         )
-    save_methods(programs, path, facts={name: facts for name, (_, facts) in methods.items()}, payloads=payloads)
+    if test_vectors is not None:
+        named = isinstance(given, Mapping)
+        vectors = record_vectors(test_vectors, programs, run_methods(programs), named=named)
+    facts = {name: known for name, (_, known) in methods.items()}
+    save_methods(programs, path, facts=facts, payloads=payloads, vectors=vectors)
 
 
 def _resolve_methods(methods: Mapping[str, Savable]) -> dict[str, tuple[torch.export.ExportedProgram, dict[str, Any]]]:
@@ -335,8 +362,10 @@ def load(
     """
     loaded = load_methods(path, allow=allow, engines=engines, verify=verify)
     with telling(path):
-        programs = {name: Program(*method) for name, method in loaded.items()}
-    return programs[METHOD] if list(programs) == [METHOD] else Methods(programs)
+        if list(loaded) == [METHOD]:
+            return Program(*loaded[METHOD])
+        programs = {name: Program(*method[:3]) for name, method in loaded.items()}
+        return Methods(programs, next(iter(loaded.values())).vectors)
 
 
 def ledger(program: torch.export.ExportedProgram | Program) -> Ledger:
@@ -412,12 +441,13 @@ def verify(
 
     Returns:
         A result that prints as a table; its `ok` is the verdict. For several methods, each is verified alone, and then
-        all of them are called in turn on one state.
+        all of them are called in turn on one state. Its `replay` tells how near the answers to the calls that a file
+        records are to the recorded ones; where no example is given, they are the example too.
 
     Raises:
         ConventionError: Inputs cannot be drawn: pass them, or an example. Or a name is none of a method.
         ArgumentError: Given inputs do not fit the program.
-        FormatError: The file cannot be read.
+        FormatError: The file cannot be read, or its test vectors do not fit.
 
     Example:
         >>> model = torch.nn.Linear(4, 2)
@@ -426,15 +456,33 @@ def verify(
         (True, ['output'])
     """
     subject = load(path_or_program) if isinstance(path_or_program, (str, os.PathLike)) else path_or_program
+    replay, recorded = _replay(subject) if isinstance(subject, Program | Methods) else (None, {})
     stages = Stages(surgery.export, surgery.retrace, Program, run_methods)
     if isinstance(subject, Methods):
         subject = {name: getattr(subject, name) for name in subject.methods}
     if isinstance(subject, Mapping):
         check_method_names(subject)
         subjects = {name: _program_of(one) for name, one in subject.items()}
-        return verify_methods(subjects, reference, inputs, stages=stages, example=example, progress=progress)
-    return _verify(_program_of(subject), reference, inputs, stages=stages, example=example, progress=progress)
+        example = recorded if example is None else example
+        several = verify_methods(subjects, reference, inputs, stages=stages, example=example, progress=progress)
+        return replace(several, replay=replay)
+    example = recorded.get(METHOD) if example is None else example
+    result = _verify(_program_of(subject), reference, inputs, stages=stages, example=example, progress=progress)
+    return replace(result, replay=replay)
+
+
+def _replay(loaded: Program | Methods) -> tuple[Replay | None, dict[str, Any]]:
+    """What the test vectors of a file tell, and example arguments for each method that they call."""
+    vectors = loaded.test_vectors
+    if vectors is None:
+        return None, {}
+    methods = {METHOD: loaded} if isinstance(loaded, Program) else {name: getattr(loaded, name) for name in loaded}
+    programs = {name: program.exported_program for name, program in methods.items()}
+    return replay_vectors(vectors, programs, run_methods(programs)), first_calls(vectors, programs)
 
 
 def _program_of(subject: Savable) -> torch.fx.GraphModule | torch.export.ExportedProgram:
-    return subject.exported_program if isinstance(subject, Program) else subject
+    if not isinstance(subject, Program):
+        return subject
+    subject.check()
+    return subject.exported_program

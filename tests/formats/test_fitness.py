@@ -46,8 +46,8 @@ def save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, standin: StandInBacken
     def make(source: str | None = None, engine: dict[str, Any] | None = None, **facts: Any) -> Path:
         describe = saving.describe
 
-        def describe_otherwise(*args: Any) -> Manifest:
-            manifest = describe(*args)
+        def describe_otherwise(*args: Any, **counts: Any) -> Manifest:
+            manifest = describe(*args, **counts)
             engines = tuple(dataclasses.replace(entry, **(engine or {})) for entry in manifest.engines)
             return dataclasses.replace(manifest, engines=engines, **facts)
 

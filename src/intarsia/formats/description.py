@@ -24,7 +24,11 @@ _WRITE_KINDS: Mapping[OutputKind, Literal["buffer", "parameter", "input"]] = {
 
 
 def describe(
-    program: torch.export.ExportedProgram, engines: tuple[EngineEntry, ...], facts: Mapping[str, Any]
+    program: torch.export.ExportedProgram,
+    engines: tuple[EngineEntry, ...],
+    facts: Mapping[str, Any],
+    *,
+    test_vectors: int = 0,
 ) -> Manifest:
     """The manifest of a program.
 
@@ -32,6 +36,7 @@ def describe(
         program: Not modified.
         engines: Its engines, in graph order.
         facts: JSON values: the `ledger`'s entries and the `coverage`, each where there is one.
+        test_vectors: How many calls the file records.
     """
     entries = facts.get("ledger")
     return Manifest(
@@ -40,6 +45,7 @@ def describe(
         torch.__version__,
         ".".join(map(str, graph_schema().version)),
         sys.byteorder,
+        test_vectors,
         engines,
         _read_writes(program),
         None if entries is None else Ledger.from_json(entries),

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from intarsia._torch import serialize_graph
+from intarsia.core.vectors import Vectors
 from intarsia.errors import EngineError, FormatError, first_line
 from intarsia.formats.contents import Contents, Method
 from intarsia.formats.description import describe
@@ -29,6 +30,7 @@ from intarsia.formats.payload import Payload, write_payloads
 from intarsia.formats.replacement import replacing
 from intarsia.formats.storable import check_storable
 from intarsia.formats.storages import PlannedMember, plan_storages, tensors_of
+from intarsia.formats.vectors import write_vectors
 from intarsia.formats.writer import MemberEntry, Streamed, Writer
 
 # What torch wants to find besides the programs.
@@ -41,6 +43,7 @@ def save_methods(
     *,
     facts: Mapping[str, Mapping[str, Any]],
     payloads: bool = True,
+    vectors: Vectors | None = None,
 ) -> None:
     """Write exported programs to one `.pt2` file.
 
@@ -55,6 +58,7 @@ def save_methods(
         facts: For each method, JSON values for the manifest: `ledger` (a list of entries) and `coverage`, each where
             there is one.
         payloads: Whether to store what the engines compiled to, and not only their portable forms.
+        vectors: Test vectors of the methods; none are the same as None.
 
     Raises:
         FormatError: The path cannot be written or has another ending, or there is no program, or one is no exported
@@ -71,16 +75,21 @@ def save_methods(
         check_storable(program, str(path))
     names = {method: method if len(programs) > 1 else "model" for method in programs}
     plan = _plan({names[method]: program for method, program in programs.items()}, payloads=payloads)
+    count = len(vectors.calls) if vectors else 0
     methods = {
-        method: Method(names[method], describe(program, plan.engines.entries(names[method]), facts[method]))
+        method: Method(
+            names[method],
+            describe(program, plan.engines.entries(names[method]), facts[method], test_vectors=count),
+        )
         for method, program in programs.items()
     }
     graphs = {
         names[method]: _serialize(program, path, _lengths(program, plan.engines.placed[names[method]]))
         for method, program in programs.items()
     }
+    recorded = write_vectors(vectors) if vectors and vectors.calls else {}
     with replacing(path) as new:
-        _write(new, plan, graphs, methods)
+        _write(new, plan, graphs, methods, recorded)
 
 
 class _Plan(NamedTuple):
@@ -153,7 +162,13 @@ def _lengths(program: torch.export.ExportedProgram, members: Mapping[str, Engine
     }
 
 
-def _write(new: Path, plan: _Plan, graphs: Mapping[str, bytes], methods: Mapping[str, Method]) -> None:
+def _write(
+    new: Path,
+    plan: _Plan,
+    graphs: Mapping[str, bytes],
+    methods: Mapping[str, Method],
+    vectors: Mapping[str, bytes],
+) -> None:
     with Writer(new) as writer:
         for name, data in {**_MARKS, "byteorder": sys.byteorder.encode()}.items():
             writer.write(name, data)
@@ -167,6 +182,8 @@ def _write(new: Path, plan: _Plan, graphs: Mapping[str, bytes], methods: Mapping
                 writer.write(table_member(name, kind), write_payloads(plan.tables[name][kind]))
             writer.write(graph_member(name), graph)
             writer.write(f"data/sample_inputs/{name}.pt", b"")  # torch wants a member, also for none
+        for name, data in vectors.items():
+            writer.write(name, data)
         writer.write(MANIFEST_MEMBER, Contents(methods, dict(writer.members)).to_text().encode())
         writer.write(MANIFEST_HASH_MEMBER, writer.members[MANIFEST_MEMBER].sha256.encode())
 

@@ -16,6 +16,7 @@ from intarsia.core.engine_calls import engine_names
 from intarsia.core.ledger import Ledger
 from intarsia.core.memory import memory_of
 from intarsia.core.paths import output_paths
+from intarsia.core.vectors import Vectors
 from intarsia.errors import ConventionError, StateError
 from intarsia.runtime.arguments import Arguments, read_arguments
 from intarsia.runtime.checks import read_checks
@@ -62,6 +63,7 @@ class Program:
         manifest: Manifest of the file that the program was read from.
         check: Called before the first call of the program; raises when the bytes of its tensors are not those that were
             saved.
+        vectors: Reads the test vectors of the file that the program was read from.
 
     Raises:
         ConventionError: The exported program does not tell its calling convention.
@@ -78,8 +80,10 @@ class Program:
         exported_program: torch.export.ExportedProgram,
         manifest: Manifest | None = None,
         check: Callable[[], None] | None = None,
+        vectors: Callable[[], Vectors] | None = None,
     ) -> None:
         self.exported_program = exported_program
+        self._vectors = vectors
         self.manifest = manifest
         self._check = check
         self._arguments = read_arguments(exported_program)
@@ -118,6 +122,16 @@ class Program:
         finally:
             self._lock.release()
 
+    def flatten(self, *args: Any, **kwargs: Any) -> Sequence[Any]:
+        """The values of a call's arguments, in the order of the program's inputs; nothing is run.
+
+        Raises:
+            ArgumentError: As for a call.
+        """
+        inputs = self._flatten(args, kwargs)
+        self._checks.run(inputs)
+        return inputs
+
     def check(self) -> None:
         """Compare the tensors of the file that the program was loaded from with their hashes, unless that was done.
 
@@ -129,6 +143,15 @@ class Program:
         if self._check is not None:
             self._check()
             self._check = None
+
+    @property
+    def test_vectors(self) -> Vectors | None:
+        """The calls that the file of the program records, read from it anew; None where it has none.
+
+        Raises:
+            FormatError: They are damaged, or do not fit the program.
+        """
+        return self._vectors() if self._vectors else None
 
     @property
     def ledger(self) -> Ledger | None:

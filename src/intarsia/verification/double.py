@@ -53,6 +53,11 @@ class Double:
             ) from error
         self._memo = memo
         self._copies = {state_key(value): memo.get(id(value), value) for value in held}
+        self._places = {
+            id(value): (part, name)
+            for part in self.module.modules()
+            for name, value in part.named_buffers(recurse=False, remove_duplicate=False)
+        }
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the copy without gradients."""
@@ -60,8 +65,13 @@ class Double:
             return self.module(*args, **kwargs)
 
     def live(self, original: Any) -> Any:
-        """The tensor of the copy that stands for a tensor of the module, or None when the module has it not."""
-        return self._memo.get(id(original), self._copies.get(state_key(original)))
+        """The tensor of the copy that stands for a tensor of the module, or None when the module has it not.
+
+        Of a buffer that a call has assigned it is the new one.
+        """
+        copied = self._memo.get(id(original), self._copies.get(state_key(original)))
+        part, name = self._places.get(id(copied), (None, ""))
+        return copied if part is None else getattr(part, name)
 
 
 def _is_own(value: torch.Tensor, written: Collection[Any]) -> bool:
