@@ -163,7 +163,7 @@ def test_the_manifest_tells_engines_writes_and_facts(hybrid: ExportedProgram, tm
     ledger = Ledger((Entry("node", "relu", "kept", "relu"), Entry("node", "neg", "removed", None, "unused")))
     facts = {"ledger": ledger.to_json(), "coverage": {"placements": []}}
     save_pt2(hybrid, tmp_path / "a.pt2", facts=facts)
-    _, manifest, _ = load_pt2(tmp_path / "a.pt2")
+    _, manifest, *_ = load_pt2(tmp_path / "a.pt2")
     assert manifest is not None
     contents = read_contents(tmp_path / "a.pt2")
     assert contents is not None
@@ -186,7 +186,7 @@ def test_the_manifest_tells_declared_writes(hybrid: ExportedProgram) -> None:
 
 def test_a_file_of_torch_itself_has_no_manifest(plain: ExportedProgram, tmp_path: Path) -> None:
     torch.export.save(plain, tmp_path / "a.pt2")
-    program, manifest, _ = load_pt2(tmp_path / "a.pt2")
+    program, manifest, *_ = load_pt2(tmp_path / "a.pt2")
     assert manifest is None
     assert torch.equal(program.module()(torch.ones(2, 3)), plain.module()(torch.ones(2, 3)))
 
