@@ -15,9 +15,9 @@ from intarsia.core.coverage import coverage, find_coverage, keep_coverage
 from intarsia.core.examples import examples_by_method
 from intarsia.core.ledger import Ledger, told
 from intarsia.core.registry import find_backend
-from intarsia.engines.build import build_engines, check_options
+from intarsia.engines.build import check_options
 from intarsia.engines.methods import build_methods
-from intarsia.errors import EngineBuildFailed, IntarsiaError
+from intarsia.errors import IntarsiaError
 from intarsia.formats.layout import METHOD
 from intarsia.formats.loading import Engines, load_methods, telling
 from intarsia.formats.saving import save_methods
@@ -137,44 +137,23 @@ def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile ar
     check_options(builder, options)
     captured = _capture(model, args, kwargs, dynamic_shapes)
     kept = torch_executed_ops if isinstance(torch_executed_ops, str) else tuple(torch_executed_ops)
-    settings: dict[str, Any] = {
-        "backend": builder,
-        "export": surgery.export,
-        "options": options,
-        "fallback": fallback,
-        "progress": progress,
-    }
-    refused: dict[str, str] = {}
-    while True:
-        parts = partition_methods(
-            captured,
-            supports=_without(refused, builder.supports),
-            torch_executed_ops=kept,
-            min_block_size=min_block_size,
-            prefix=backend,
-        )
-        methods = {name: (part.hybrid, part.coverage) for name, part in parts.items()}
-        try:
-            return (
-                build_methods(methods, **settings)
-                if isinstance(model, Mapping)
-                else build_engines(*methods[METHOD], **settings)[0]
-            )
-        except EngineBuildFailed as error:
-            if not (fallback and error.operators):
-                raise
-            refused |= dict.fromkeys(error.operators, f"{backend} could not build it")
-
-
-def _without(refused: Mapping[str, str], supports: Callable[[torch.fx.Node], str | None]) -> Any:
-    """What a backend supports, without operators that it turned out to refuse."""
-    return lambda node: refused.get(str(node.target)) or supports(node)
+    hybrids = build_methods(
+        lambda supports: partition_methods(
+            captured, supports=supports, torch_executed_ops=kept, min_block_size=min_block_size, prefix=backend
+        ),
+        backend=builder,
+        export=surgery.export,
+        options=options,
+        fallback=fallback,
+        progress=progress,
+    )
+    return hybrids if isinstance(model, Mapping) else hybrids[""]
 
 
 def _capture(model: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> dict[str, torch.export.ExportedProgram]:
-    """The program of each method; a model that is no mapping is one."""
+    """The program of each method; a model that is no mapping is one, without a name."""
     if not isinstance(model, Mapping):
-        return {METHOD: capture(model, args, kwargs, dynamic_shapes=dynamic_shapes)}
+        return {"": capture(model, args, kwargs, dynamic_shapes=dynamic_shapes)}
     check_method_names(model)
     programs = capture_methods(model, examples_by_method(model, args, kwargs, dynamic_shapes))
     check_methods(programs)
@@ -265,6 +244,7 @@ def save(
     *,
     payloads: bool = True,
     test_vectors: TestVectors | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> None:
     """Save a program, or several methods of one model, as a `.pt2` file; a hybrid is exported first.
 
@@ -280,6 +260,7 @@ def save(
         test_vectors: Calls to make now, in order, from the initial state on: the file records them and the answers, and
             `verify` makes them again. Pairs of positional and keyword arguments; for several methods triples that begin
             with the name of the method. When they are left out, what `load` returned keeps those of its file.
+        progress: Called with bytes written, bytes in all, and the name of the next member of the archive.
 
     Raises:
         FormatError: The file cannot be written; what was there before is left whole.
@@ -311,7 +292,7 @@ def save(
         named = isinstance(given, Mapping)
         vectors = record_vectors(test_vectors, programs, run_methods(programs), named=named)
     facts = {name: known for name, (_, known) in methods.items()}
-    save_methods(programs, path, facts=facts, payloads=payloads, vectors=vectors)
+    save_methods(programs, path, facts=facts, payloads=payloads, vectors=vectors, progress=progress)
 
 
 def _resolve_methods(methods: Mapping[str, Savable]) -> dict[str, tuple[torch.export.ExportedProgram, dict[str, Any]]]:

@@ -83,9 +83,7 @@ def _describe(program: Program) -> ProgramFacts:
     from intarsia.report.program import describe_program
 
     manifest = program.manifest
-    versions = {}
-    if isinstance(manifest, Manifest):
-        versions = {"intarsia": manifest.intarsia_version, "torch": manifest.torch_version}
+    versions = manifest.versions if isinstance(manifest, Manifest) else {}
     writes = {name: write.reason for name, write in program.writes.items()}
     return describe_program(program.exported_program, versions=versions, ledger=program.ledger, writes=writes)
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch.export.graph_signature import InputKind, OutputKind
 
-from intarsia._torch import schema_version
+from intarsia._torch import graph_schema
 from intarsia.core.ledger import Ledger
 from intarsia.core.writes import written_placeholders
 from intarsia.formats.manifest import FORMAT_VERSION, EngineEntry, Manifest, WriteEntry
@@ -43,7 +43,7 @@ def describe(
         FORMAT_VERSION,
         version("intarsia"),
         torch.__version__,
-        schema_version(),
+        ".".join(map(str, graph_schema().version)),
         sys.byteorder,
         test_vectors,
         engines,

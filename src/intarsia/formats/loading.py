@@ -37,10 +37,10 @@ from intarsia.formats.layout import (
 )
 from intarsia.formats.manifest import Manifest
 from intarsia.formats.mapping import MappedTensors
-from intarsia.formats.members import check_own_members, checked_words
 from intarsia.formats.packages import describe_operators
 from intarsia.formats.payload import Payload, read_payloads
 from intarsia.formats.refusal import quoted
+from intarsia.formats.unsafe_members import check_own_members, checked_words
 
 Engines: TypeAlias = Literal["verify", "rebuild"]
 
@@ -81,28 +81,6 @@ class LoadedMethod(NamedTuple):
     manifest: Manifest | None
     check: Callable[[], None] | None
     vectors: Callable[[], Vectors] | None = None
-
-
-def load_pt2(path: str | os.PathLike[str], *, allow: Iterable[str] = (), engines: Engines = "verify") -> LoadedMethod:
-    """Read the exported program of a PT2 archive that holds one, as `load_methods` does.
-
-    Raises:
-        FormatError: The path is none, or the file is missing, cut short, damaged, or something else than a PT2
-            archive of one method.
-        NotImported: An operator, or the class of a container among its arguments or outputs, has to be imported.
-        UnsupportedVersion: A newer intarsia wrote it; nothing of it was loaded.
-        EngineError: An engine's bytes are not those that were written; names the engine and the file.
-    """
-    methods = load_methods(path, allow=allow, engines=engines)
-    if len(methods) > 1:
-        raise FormatError(
-            str(path),
-            found=f"the methods {', '.join(methods)}",
-            expected="a file of one program",
-            fix="Load it with intarsia.load, and call its methods.",
-        )
-    (method,) = methods.values()
-    return method
 
 
 def load_methods(

@@ -110,3 +110,8 @@ class Manifest:
     ledger: Ledger | None
     coverage: Mapping[str, Any] | None
     packages: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """What wrote the file -> version."""
+        return {"intarsia": self.intarsia_version, "torch": self.torch_version}

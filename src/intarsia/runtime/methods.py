@@ -10,9 +10,10 @@ from typing import Any, NoReturn
 
 import torch
 
+from intarsia.core.engine_calls import engine_names
 from intarsia.core.vectors import Vectors
 from intarsia.errors import ConventionError, near_match, with_article
-from intarsia.runtime.program import Program, engine_names
+from intarsia.runtime.program import Program
 from intarsia.runtime.sharing import Held, check_held_state, check_one_model, share_state
 from intarsia.runtime.state import Snapshot, State
 
