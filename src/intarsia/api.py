@@ -244,6 +244,7 @@ def save(
     *,
     payloads: bool = True,
     test_vectors: TestVectors | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> None:
     """Save a program, or several methods of one model, as a `.pt2` file; a hybrid is exported first.
 
@@ -259,6 +260,7 @@ def save(
         test_vectors: Calls to make now, in order, from the initial state on: the file records them and the answers, and
             `verify` makes them again. Pairs of positional and keyword arguments; for several methods triples that begin
             with the name of the method. When they are left out, what `load` returned keeps those of its file.
+        progress: Called with bytes written, bytes in all, and the name of the next member of the archive.
 
     Raises:
         FormatError: The file cannot be written; what was there before is left whole.
@@ -290,7 +292,7 @@ def save(
         named = isinstance(given, Mapping)
         vectors = record_vectors(test_vectors, programs, run_methods(programs), named=named)
     facts = {name: known for name, (_, known) in methods.items()}
-    save_methods(programs, path, facts=facts, payloads=payloads, vectors=vectors)
+    save_methods(programs, path, facts=facts, payloads=payloads, vectors=vectors, progress=progress)
 
 
 def _resolve_methods(methods: Mapping[str, Savable]) -> dict[str, tuple[torch.export.ExportedProgram, dict[str, Any]]]:

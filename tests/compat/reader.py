@@ -129,7 +129,7 @@ class File:
 
     def _read_engine(self, data: bytes) -> Engine:
         magic, version, size, digest = struct.unpack_from("<8sII32s", data)
-        _require((magic, version) == (b"INTARSIA", 2), "a container")
+        _require((magic, version) == (b"INTARSIA", 1), "a container")
         text = data[48 : 48 + size]
         _require(hashlib.sha256(text).digest() == digest, "hash of a header")
         header = json.loads(text)

@@ -315,6 +315,10 @@ REFUSED: dict[str, tuple[Callable[[Any], None], str]] = {
         set_in("range_constraints", "u" + 9 * "\N{ARABIC-INDIC DIGIT NINE}", value={"min_val": 0, "max_val": 1}),
         "a range of 'u",
     ),
+    "a range to count to with a score": (
+        set_in("range_constraints", "u999_999_999", value={"min_val": 0, "max_val": 1}),
+        "a range of 'u999_999_999'",
+    ),
     "a range of code": (
         set_in("range_constraints", "exit() or s0['x']", value={"min_val": 0, "max_val": 1}),
         "a range of .*, expected a symbol, or a size",

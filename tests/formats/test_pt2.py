@@ -164,7 +164,7 @@ def test_the_manifest_tells_engines_writes_and_facts(hybrid: ExportedProgram, tm
     ledger = Ledger((Entry("node", "relu", "kept", "relu"), Entry("node", "neg", "removed", None, "unused")))
     facts = {"ledger": ledger.to_json(), "coverage": {"placements": []}}
     save_pt2(hybrid, tmp_path / "a.pt2", facts=facts)
-    _, manifest, _ = load_pt2(tmp_path / "a.pt2")
+    manifest = load_pt2(tmp_path / "a.pt2").manifest
     assert manifest is not None
     contents = read_contents(tmp_path / "a.pt2")
     assert contents is not None
@@ -187,9 +187,9 @@ def test_the_manifest_tells_declared_writes(hybrid: ExportedProgram) -> None:
 
 def test_a_file_of_torch_itself_has_no_manifest(plain: ExportedProgram, tmp_path: Path) -> None:
     torch.export.save(plain, tmp_path / "a.pt2")
-    program, manifest, _ = load_pt2(tmp_path / "a.pt2")
-    assert manifest is None
-    assert torch.equal(program.module()(torch.ones(2, 3)), plain.module()(torch.ones(2, 3)))
+    loaded = load_pt2(tmp_path / "a.pt2")
+    assert loaded.manifest is None
+    assert torch.equal(loaded.program.module()(torch.ones(2, 3)), plain.module()(torch.ones(2, 3)))
 
 
 def test_a_file_may_have_any_name_when_it_is_loaded(saved: Path) -> None:
@@ -873,3 +873,16 @@ def test_what_is_no_path_is_one_error(path: Any) -> None:
         load_pt2(path)
     with pytest.raises(FormatError, match="expected the path of a file"):
         save_pt2(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)), path, facts={"ledger": None, "coverage": None})
+
+
+def test_progress_counts_the_bytes_of_tensors(hybrid: ExportedProgram, tmp_path: Path) -> None:
+    told: list[tuple[int, int, str]] = []
+    save_methods(
+        {"forward": hybrid}, tmp_path / "a.pt2", facts={"forward": {}}, progress=lambda *step: told.append(step)
+    )
+    with zipfile.ZipFile(tmp_path / "a.pt2") as archive:
+        folders = ("data/weights/weight_", "data/constants/tensor_")
+        sizes = [info.file_size for info in archive.infolist() if any(part in info.filename for part in folders)]
+    assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
+    assert told[0] == (0, sum(sizes), "data/weights/weight_0")
+    assert told[-1] == (sum(sizes), sum(sizes), "")

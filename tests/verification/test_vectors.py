@@ -19,11 +19,11 @@ from torch.export import export
 
 import intarsia
 from builders.damage import flip_bit
+from builders.files import load_pt2
 from builders.hostile import change_json, pack, read_members
 from builders.mutations import mutate_bytes, mutate_json
 from intarsia.core.vectors import Vectors
 from intarsia.errors import ArgumentError, ConventionError, FormatError
-from intarsia.formats.loading import load_pt2
 from intarsia.formats.saving import save_methods
 from intarsia.formats.vectors import read_vectors
 from intarsia.verification import TOLERANCES, Verification

@@ -80,8 +80,8 @@ def compile_target(
             options=options,
             progress=progress,
         )
-    with activity(f"saving {output}"):
-        api.save(hybrid, output, test_vectors=_example_calls(made) if test_vectors else None)
+    with activity(f"saving {output}") as progress:
+        api.save(hybrid, output, test_vectors=_example_calls(made) if test_vectors else None, progress=progress)
     several = isinstance(made.model, Mapping)
     hybrids, models = (hybrid, made.model) if several else ({"": hybrid}, {"": made.model})
     coverages = {name: api.coverage(one) for name, one in hybrids.items()}

@@ -40,6 +40,10 @@ class Vector:
         inputs: Values of the arguments, in the order of the program's inputs.
         outputs: Values of what was returned, likewise.
         written: Inputs that the call wrote, as it left them, by their position among the inputs.
+
+    Example:
+        >>> Vector("forward", (torch.tensor(3), None), (torch.tensor(6),), {}).outputs
+        (tensor(6),)
     """
 
     method: str
@@ -56,6 +60,11 @@ class Vectors:
         calls: In the order in which they were made; the first one met the initial state.
         tolerances: How far an answer may be from the recorded one, by dtype; exact where a dtype is left out.
         coarsest: For each method, the coarsest dtype that each of its outputs passes through.
+
+    Example:
+        >>> call = Vector("forward", (torch.tensor(3),), (torch.tensor(6),), {})
+        >>> len(Vectors((call,), {torch.float32: Tolerance(1e-4, 1e-4)}, {"forward": (torch.float64,)}).calls)
+        1
     """
 
     calls: tuple[Vector, ...]

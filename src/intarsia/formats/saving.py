@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +33,8 @@ from intarsia.formats.storages import PlannedMember, plan_storages, tensors_of
 from intarsia.formats.vectors import write_vectors
 from intarsia.formats.writer import MemberEntry, Streamed, Writer
 
+Progress = Callable[[int, int, str], None]
+
 # What torch wants to find besides the programs.
 _MARKS = {"archive_format": b"pt2", "archive_version": b"0", ".data/version": b"6\n"}
 
@@ -44,6 +46,7 @@ def save_methods(
     facts: Mapping[str, Mapping[str, Any]],
     payloads: bool = True,
     vectors: Vectors | None = None,
+    progress: Progress | None = None,
 ) -> None:
     """Write exported programs to one `.pt2` file.
 
@@ -59,6 +62,7 @@ def save_methods(
             there is one.
         payloads: Whether to store what the engines compiled to, and not only their portable forms.
         vectors: Test vectors of the methods; none are the same as None.
+        progress: Called with bytes written, bytes in all, and the name of the next member.
 
     Raises:
         FormatError: The path cannot be written or has another ending, or there is no program, or one is no exported
@@ -89,7 +93,7 @@ def save_methods(
     }
     recorded = write_vectors(vectors) if vectors and vectors.calls else {}
     with replacing(path) as new:
-        _write(new, plan, graphs, methods, recorded)
+        _write(new, plan, graphs, methods, recorded, progress=progress)
 
 
 class _Plan(NamedTuple):
@@ -168,13 +172,13 @@ def _write(
     graphs: Mapping[str, bytes],
     methods: Mapping[str, Method],
     vectors: Mapping[str, bytes],
+    *,
+    progress: Progress | None,
 ) -> None:
     with Writer(new) as writer:
         for name, data in {**_MARKS, "byteorder": sys.byteorder.encode()}.items():
             writer.write(name, data)
-        members: list[Streamed] = [*plan.tensors, *plan.engines.engines, *plan.engines.constants]
-        for member in members:
-            writer.stream(member.name, member.size_bytes, member.chunks())
+        _write_members(writer, [*plan.tensors, *plan.engines.engines, *plan.engines.constants], progress)
         for constant in plan.engines.constants:
             _compare(constant, writer.members[constant.name])
         for name, graph in graphs.items():
@@ -186,6 +190,25 @@ def _write(
             writer.write(name, data)
         writer.write(MANIFEST_MEMBER, Contents(methods, dict(writer.members)).to_text().encode())
         writer.write(MANIFEST_HASH_MEMBER, writer.members[MANIFEST_MEMBER].sha256.encode())
+
+
+def _write_members(writer: Writer, members: Sequence[Streamed], progress: Progress | None) -> None:
+    """Write what is large, and tell how far it has come: all else takes no time."""
+    total = sum(member.size_bytes for member in members)
+    done = 0
+
+    def told(member: Streamed) -> Iterator[memoryview]:
+        nonlocal done
+        for chunk in member.chunks():
+            if progress:
+                progress(done, total, member.name)
+            yield chunk
+            done += chunk.nbytes
+
+    for member in members:
+        writer.stream(member.name, member.size_bytes, told(member))
+    if progress:
+        progress(total, total, "")
 
 
 def _compare(constant: ConstantMember, written: MemberEntry) -> None:
