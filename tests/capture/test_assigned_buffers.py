@@ -204,3 +204,23 @@ def test_a_scripted_model_is_refused_in_torch_s_words() -> None:
 
     with pytest.raises(CaptureError, match="Exporting a ScriptModule is not supported"):
         capture(torch.jit.script(Double()), (X,))
+
+
+class Adding(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+        self.part = Cell()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.total += x
+        self.part.now -= x
+        return self.total * self.part.now
+
+
+def test_an_augmented_assignment_writes_in_place_and_copies_nothing() -> None:
+    program = capture(Adding(), (X,))
+    assert "aten.clone.default" not in [str(node.target) for node in program.graph.nodes]
+    model, module = Adding(), program.module()
+    for _ in range(3):
+        assert torch.equal(module(X), model(X))

@@ -54,9 +54,11 @@ def kept_assignments(subject: str, module: torch.nn.Module) -> Iterator[None]:
     starts: dict[tuple[str, str], _Buffer] = {}
     seen: dict[str, tuple[torch.Tensor, Any]] = {}
 
-    def note(part: torch.nn.Module, name: str, _: Any) -> None:
+    def note(part: torch.nn.Module, name: str, value: Any) -> None:
         path = next((path for path, one in parts.items() if buffers_of(one) is buffers_of(part)), None)
         start = buffers_of(part).get(name)
+        if value is not None and value is start:  # `self.count += 1` writes in place before it assigns
+            return
         if path == "" and start is None:
             raise _new(subject, name)
         if path is not None and start is not None:
