@@ -20,8 +20,11 @@ from intarsia.engines.methods import build_methods
 from intarsia.errors import IntarsiaError
 from intarsia.formats.layout import METHOD
 from intarsia.formats.loading import load_methods
+from intarsia.formats.pte.loading import has_pte_ending, open_pte
+from intarsia.formats.pte.saving import save_pte
 from intarsia.formats.saving import save_methods
 from intarsia.partition import partition_methods
+from intarsia.runtime.executorch import ExecutorchMethods, ExecutorchProgram, LoadedFile
 from intarsia.runtime.methods import Methods, check_method_names, check_methods, run_methods
 from intarsia.runtime.program import Program
 from intarsia.verification import Entry, Inputs, MethodsVerification, Stages, Verification, verify_methods
@@ -30,6 +33,7 @@ from intarsia.verification import verify as _verify
 __all__ = ["compile", "coverage", "export", "ledger", "load", "save"]
 
 Savable: TypeAlias = torch.fx.GraphModule | torch.export.ExportedProgram | Program
+Loaded: TypeAlias = Program | Methods | ExecutorchProgram | ExecutorchMethods
 
 
 @overload
@@ -232,20 +236,25 @@ def save(
     *,
     payloads: bool = True,
 ) -> None:
-    """Save a program, or several methods of one model, as a `.pt2` file; a hybrid is exported first.
+    """Save a program, or several methods of one model, as a `.pt2` or `.pte` file; a hybrid is exported first.
 
-    `torch.export.load` reads the file of one program too, once intarsia is imported. It holds no pickle. What methods
-    share is stored once. State is the initial one: what calls of a loaded program have written is not stored.
+    `torch.export.load` reads a `.pt2` file of one program too, once intarsia is imported. It holds no pickle. What
+    methods share is stored once. State is the initial one: what calls of a loaded program have written is not stored.
+
+    A path that ends in `.pte` makes a file for ExecuTorch (the extra `intarsia[pte]`): engines as delegates, then what
+    XNNPACK takes, then portable kernels. `intarsia.executorch.to_edge` leaves the choice to you.
 
     Args:
         hybrid_or_program_or_methods: What `compile`, `export` or `load` returned, or any hybrid or exported program; or
             several by the names of the methods that they are, exported from one model. State of one name is one state.
-        path: Where to; a file that is there is replaced when the new one is whole.
+        path: Where to, and by its ending the kind of file; one that is there is replaced when the new one is whole.
         payloads: Whether to store the compiled form of each engine. Without it the file is smaller, loads on any
-            machine, and each engine is built from its portable form when it is first called.
+            machine, and each engine is built from its portable form when it is first called. A `.pte` needs it.
 
     Raises:
-        FormatError: The file cannot be written; what was there before is left whole.
+        FormatError: The file cannot be written; what was there before is left whole. Or ExecuTorch refuses the program.
+        EngineUnavailable: The file is a `.pte`, and ExecuTorch is not installed.
+        MutationError: The file is a `.pte`, and a write would be lost.
         StateError: State of the program could be stored as a pickle only, or differs between methods.
         ConventionError: There is no method, or a method's name is no name for an attribute, or is taken.
         EngineError: An engine is damaged, or has no portable form, and `payloads` is false.
@@ -258,16 +267,29 @@ def save(
         ...     load(f"{folder}/model.pt2")(torch.ones(3, 4)).shape
         torch.Size([3, 2])
     """
-    given = hybrid_or_program_or_methods
+    methods = _methods_of(hybrid_or_program_or_methods)
+    programs = {name: program for name, (program, _) in methods.items()}
+    if has_pte_ending(path):
+        save_pte(programs, path, payloads=payloads)
+    else:
+        save_methods(programs, path, facts={name: facts for name, (_, facts) in methods.items()}, payloads=payloads)
+
+
+def programs_of(given: Savable | Methods | Mapping[str, Savable]) -> dict[str, torch.export.ExportedProgram]:
+    """The programs that `save` would write, by the names of their methods; raises as it does."""
+    return {name: program for name, (program, _) in _methods_of(given).items()}
+
+
+def _methods_of(given: Any) -> dict[str, tuple[torch.export.ExportedProgram, dict[str, Any]]]:
+    """The programs to save, and what is known of them."""
     if isinstance(given, Methods):
         given = {name: getattr(given, name) for name in given.methods}
-    methods = _resolve_methods(given) if isinstance(given, Mapping) else {METHOD: _resolve(given)}
+    if not isinstance(given, Mapping):
+        return {METHOD: _resolve(given)}
+    methods = _resolve_methods(given)
     programs = {name: program for name, (program, _) in methods.items()}
-    if isinstance(given, Mapping):
-        check_methods(
-            programs, {name: (facts["coverage"] or {}).get("held", ()) for name, (_, facts) in methods.items()}
-        )
-    save_methods(programs, path, facts={name: facts for name, (_, facts) in methods.items()}, payloads=payloads)
+    check_methods(programs, {name: (facts["coverage"] or {}).get("held", ()) for name, (_, facts) in methods.items()})
+    return methods
 
 
 def _resolve_methods(methods: Mapping[str, Savable]) -> dict[str, tuple[torch.export.ExportedProgram, dict[str, Any]]]:
@@ -297,8 +319,8 @@ def _resolve(savable: Savable) -> tuple[torch.export.ExportedProgram, dict[str, 
     return program, {"coverage": places, "ledger": account and account.to_json()}
 
 
-def load(path: str | os.PathLike[str], *, verify: bool = False) -> Program | Methods:
-    """Load a program from a `.pt2` file, whoever wrote it.
+def load(path: str | os.PathLike[str], *, verify: bool = False) -> Loaded:
+    """Load a program from a `.pt2` file, whoever wrote it, or from a `.pte` file that `save` wrote.
 
     torch evaluates some of what it finds in a graph, so a file can be made to run code: load only what you trust.
 
@@ -309,11 +331,12 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> Program | Met
 
     Returns:
         A program that takes the model's own arguments and gives the model's own structure; of a file that was saved
-        with names of methods, its methods: `loaded.prefill(...)`.
+        with names of methods, its methods: `loaded.prefill(...)`. ExecuTorch runs those of a `.pte`.
 
     Raises:
         FormatError: The path is none, or the file is missing, cut short, foreign or damaged; or `verify` is True and
-            another tool wrote it, without hashes.
+            the file has no hashes: another tool wrote it, or it is a `.pte`.
+        EngineUnavailable: The file is a `.pte`, and ExecuTorch is not installed.
         UnsupportedVersion: A newer intarsia wrote it.
         EngineError: The bytes of an engine were changed.
 
@@ -325,8 +348,19 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> Program | Met
         >>> program(torch.tensor([-1.0, 2.0]))
         tensor([0., 2.])
     """
+    return _load_pte(path, verify=verify) if has_pte_ending(path) else load_pt2(path, verify=verify)
+
+
+def load_pt2(path: str | os.PathLike[str], *, verify: bool = False) -> Program | Methods:
+    """Load a program from a `.pt2` file, as `load` does."""
     programs = {name: Program(*method) for name, method in load_methods(path, verify=verify).items()}
     return programs[METHOD] if list(programs) == [METHOD] else Methods(programs)
+
+
+def _load_pte(path: str | os.PathLike[str], *, verify: bool) -> ExecutorchProgram | ExecutorchMethods:
+    opened = open_pte(path, verify=verify)
+    methods = ExecutorchMethods(opened.boundaries, LoadedFile(opened.load))
+    return getattr(methods, METHOD) if methods.methods == (METHOD,) else methods
 
 
 def ledger(program: torch.export.ExportedProgram | Program) -> Ledger:
@@ -415,7 +449,7 @@ def verify(
         >>> result.ok, [leaf.name for leaf in result.leaves]
         (True, ['output'])
     """
-    subject = load(path_or_program) if isinstance(path_or_program, (str, os.PathLike)) else path_or_program
+    subject = load_pt2(path_or_program) if isinstance(path_or_program, (str, os.PathLike)) else path_or_program
     stages = Stages(surgery.export, surgery.retrace, Program, run_methods)
     if isinstance(subject, Methods):
         subject = {name: getattr(subject, name) for name in subject.methods}

@@ -90,7 +90,7 @@ def _try_out(backend: str | None) -> str:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "trial.pt2"
             api.save(program, path)
-            found = api.load(path)(x)
+            found = api.load_pt2(path)(x)
         torch.testing.assert_close(found, model(x).detach(), atol=1e-4, rtol=1e-4)
     except Exception as error:  # noqa: BLE001 - whatever goes wrong is what the doctor is asked to tell
         return f"{type(error).__name__}: {error}"

@@ -103,7 +103,7 @@ def load_file(file: Path, imports: Sequence[str] | None) -> Program | Methods:
     from intarsia import api
 
     with loading(file, imports):
-        return api.load(file)
+        return api.load_pt2(file)
 
 
 @contextmanager
