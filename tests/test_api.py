@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,14 @@ from tests.builders.damage import flip_bit
 from torch.export import Dim
 
 import intarsia
+from intarsia import api
+from intarsia.core.backend import BuiltEngine
 from intarsia.core.coverage import Coverage
+from intarsia.engines.openvino import OpenVINOBackend
 from intarsia.errors import (
     ArgumentError,
     ConventionError,
+    EngineBuildFailed,
     EngineUnavailable,
     FormatError,
     HybridError,
@@ -303,6 +308,42 @@ def test_a_method_needs_its_own_tensors_only(tmp_path: Path) -> None:
     assert torch.equal(methods.one(*args), models["one"](*args))
     with pytest.raises(FormatError, match="weight_2"):
         methods.two(*args)
+
+
+class Choosy(OpenVINOBackend):
+    """Finds out while building that it does not take an operator."""
+
+    def __init__(self, operator: str) -> None:
+        self.operator = operator
+
+    def build(self, program: torch.export.ExportedProgram, options: Mapping[str, Any]) -> BuiltEngine:
+        if any(str(node.target) == self.operator for node in program.graph.nodes):
+            raise EngineBuildFailed(
+                "it", found="tanh", expected="none", fix="Do.", operators=(self.operator, "aten.x.y")
+            )
+        return super().build(program, options)
+
+
+class Wave(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * 2 + 1).sort(0)[0].sin().tanh().cos()
+
+
+def test_an_operator_that_turns_out_to_be_refused_goes_to_torch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "find_backend", lambda _: Choosy("aten.tanh.default"))
+    x = torch.randn(4, 3)
+    hybrid = intarsia.compile(Wave(), (x,), torch_executed_ops=iter(["aten.sort"]))
+    torch.testing.assert_close(hybrid(x), Wave()(x))
+    found = intarsia.coverage(hybrid)
+    assert found.failed == ()
+    assert {p.operator: p.reason for p in found.placements if p.place == "torch"} == {
+        "aten.sort.default": "named in torch_executed_ops",
+        "aten.tanh.default": "openvino could not build it",
+    }
+    (both,) = intarsia.compile({"both": Wave()}, {"both": (x,)}).values()
+    torch.testing.assert_close(both(x), Wave()(x))
+    with pytest.raises(EngineBuildFailed, match="partition 'openvino_1': found a refusal by openvino: tanh"):
+        intarsia.compile(Wave(), (x,), fallback=False, torch_executed_ops={"aten.sort"})
 
 
 def test_a_file_of_an_exported_program_tells_its_coverage(tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ def test_a_method_runs_no_hook_of_its_model() -> None:
 
 def test_an_attribute_named_forward_does_not_hide_the_method() -> None:
     model = Decoder()
-    model.forward = lambda x: x
+    model.forward = lambda first, second: first
     hybrid = intarsia.compile(model.read, (rows(2),))
     torch.testing.assert_close(hybrid(rows(2)), model.read(rows(2)).detach())
 

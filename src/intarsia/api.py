@@ -17,7 +17,7 @@ from intarsia.core.ledger import Ledger, told
 from intarsia.core.registry import find_backend
 from intarsia.engines.build import build_engines, check_options
 from intarsia.engines.methods import build_methods
-from intarsia.errors import IntarsiaError
+from intarsia.errors import EngineBuildFailed, IntarsiaError
 from intarsia.formats.layout import METHOD
 from intarsia.formats.loading import load_methods
 from intarsia.formats.pte.loading import has_pte_ending, open_pte
@@ -93,7 +93,8 @@ def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile ar
         backend: Name of the backend that builds the engines.
         torch_executed_ops: Operators that stay in torch: operator objects, or names ("aten.linear").
         min_block_size: Fewest operators that make an engine worth while, at least 1.
-        fallback: Whether a partition that cannot be built stays in torch; `coverage` tells why.
+        fallback: Whether what cannot be built stays in torch: the operators that the backend names, else the partition.
+            `coverage` tells why.
         options: Passed through to the backend's library.
         progress: Called with engines done, engines in all, and the name of the next one.
 
@@ -122,13 +123,8 @@ def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile ar
     """
     builder = find_backend(backend)
     check_options(builder, options)
-    parts = partition_methods(
-        _capture(model, args, kwargs, dynamic_shapes),
-        supports=builder.supports,
-        torch_executed_ops=torch_executed_ops,
-        min_block_size=min_block_size,
-        prefix=backend,
-    )
+    captured = _capture(model, args, kwargs, dynamic_shapes)
+    kept = torch_executed_ops if isinstance(torch_executed_ops, str) else tuple(torch_executed_ops)
     settings: dict[str, Any] = {
         "backend": builder,
         "export": surgery.export,
@@ -136,10 +132,31 @@ def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile ar
         "fallback": fallback,
         "progress": progress,
     }
-    if isinstance(model, Mapping):
-        return build_methods({name: (part.hybrid, part.coverage) for name, part in parts.items()}, **settings)
-    hybrid, _ = build_engines(parts[METHOD].hybrid, parts[METHOD].coverage, **settings)
-    return hybrid
+    refused: dict[str, str] = {}
+    while True:
+        parts = partition_methods(
+            captured,
+            supports=_without(refused, builder.supports),
+            torch_executed_ops=kept,
+            min_block_size=min_block_size,
+            prefix=backend,
+        )
+        methods = {name: (part.hybrid, part.coverage) for name, part in parts.items()}
+        try:
+            return (
+                build_methods(methods, **settings)
+                if isinstance(model, Mapping)
+                else build_engines(*methods[METHOD], **settings)[0]
+            )
+        except EngineBuildFailed as error:
+            if not (fallback and error.operators):
+                raise
+            refused |= dict.fromkeys(error.operators, f"{backend} could not build it")
+
+
+def _without(refused: Mapping[str, str], supports: Callable[[torch.fx.Node], str | None]) -> Any:
+    """What a backend supports, without operators that it turned out to refuse."""
+    return lambda node: refused.get(str(node.target)) or supports(node)
 
 
 def _capture(model: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> dict[str, torch.export.ExportedProgram]:

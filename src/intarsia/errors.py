@@ -236,12 +236,30 @@ class EngineUnavailable(EngineError):
 class EngineBuildFailed(EngineError):
     """A backend could not build an engine for a partition.
 
+    Attributes:
+        operators: Operators that it refuses ("aten.relu.default"), where it knows them: `compile` leaves those alone in
+            torch, and not the whole partition.
+
     Example:
         >>> from intarsia.core.registry import find_backend
         >>> find_backend("openvino").rebuild(memoryview(b"no model"), {})
         Traceback (most recent call last):
         intarsia.errors.EngineBuildFailed: OpenVINO IR: found ...
     """
+
+    def __init__(
+        self,
+        subject: str,
+        *,
+        found: str,
+        expected: str,
+        fix: str,
+        consequence: str = "",
+        node: str | None = None,
+        operators: Iterable[str] = (),
+    ) -> None:
+        self.operators = tuple(operators)
+        super().__init__(subject, found=found, expected=expected, fix=fix, consequence=consequence, node=node)
 
 
 class EngineRefused(EngineError):

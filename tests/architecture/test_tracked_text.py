@@ -19,7 +19,9 @@ FORBIDDEN = re.compile(
 def project_files() -> list[Path]:
     inside = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
     files = [path for path in [*ROOT.iterdir(), *inside] if path.is_file() and path.suffix in SUFFIXES]
-    return [path for path in files if not any(part.endswith((".egg-info", "__pycache__")) for part in path.parts)]
+    # In a worktree, .git is a file that says where the repository is.
+    outside = (".egg-info", "__pycache__", ".git")
+    return [path for path in files if not any(part.endswith(outside) for part in path.parts)]
 
 
 @pytest.mark.parametrize("path", project_files(), ids=lambda path: str(path.relative_to(ROOT)))

@@ -79,7 +79,7 @@ def test_what_cannot_be_read_cannot_be_compared(here: Path) -> None:
 
 def test_a_damaged_weight_is_an_error(here: Path) -> None:
     data = bytearray(Path("counter.pt2").read_bytes())
-    weight = api.load_program("counter.pt2").exported_program.state_dict["linear.weight"].detach().numpy().tobytes()
+    weight = api.load("counter.pt2").exported_program.state_dict["linear.weight"].detach().numpy().tobytes()
     data[data.index(weight)] ^= 1
     Path("damaged.pt2").write_bytes(data)
     result = run("counter.pt2", "damaged.pt2")

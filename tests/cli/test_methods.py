@@ -129,7 +129,7 @@ def test_inspect_shows_each_method_and_the_state_once(here: Path) -> None:
     assert list(told["methods"]) == ["prefill", "decode"]
     (entry,) = told["state"]
     assert entry["name"] == "seen"
-    assert entry["writing"] == "prefill: in place; decode: in place"
+    assert entry["writing"] == "in place"
     assert [writer.partition(":")[0] for writer in entry["written_by"]] == ["prefill", "decode"]
     assert all("state" not in own for own in told["methods"].values())
     assert told["storage"]["size_bytes"]["buffers"] == 8 * 4 * 4

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 
+import pytest
 import torch
 
 from intarsia.core.constants import attach_constants, find_constants
@@ -32,16 +32,15 @@ def test_constants_live_as_long_as_the_tensor_that_came_with_them() -> None:
     assert find_constants(b"one") is None
 
 
-def test_another_tensor_of_the_same_container_keeps_them() -> None:
-    first = torch.zeros(8, dtype=torch.uint8)
-    second = copy.deepcopy(first)
-    for engine in (first, second):
+@pytest.mark.parametrize("last", [0, 1])
+def test_another_tensor_of_the_same_container_keeps_them(last: int) -> None:
+    engines = [torch.zeros(8, dtype=torch.uint8) for _ in range(2)]
+    for engine in engines:
         attach_constants(engine, b"two", InMemory())
-    del first, engine
-    second.fill_(1)
+    del engine, engines[1 - last]
     gc.collect()
     assert find_constants(b"two") is not None
-    del second
+    engines.clear()
     gc.collect()
     assert find_constants(b"two") is None
 

@@ -41,6 +41,9 @@ class EagerBackend:
         self.options.append(dict(options))
         return BuiltEngine(key, None, "1", "any", {})
 
+    def accepts(self, version, target):
+        return None
+
     def load(self, payload, options):
         module = self.programs[bytes(payload)].module(check_guards=False)
         return lambda inputs: [value.contiguous().clone() for value in module(*inputs)]
@@ -148,6 +151,19 @@ def test_failed_partition_stays_in_torch(error, monkeypatch):
     reasons = {item.reason for item in found.placements if item.operator == "aten.tanh.default"}
     assert reasons == {"eager_1 could not be built"}
     assert "tanh" in str(targets(hybrid.eager_1))
+
+
+def test_refused_operators_of_a_partition_are_an_error_that_names_them(monkeypatch):
+    error = EngineBuildFailed("p", found="n", expected="y", fix="Do.", operators=("aten.tanh.default", "aten.no.more"))
+    with pytest.raises(EngineBuildFailed) as caught:
+        make(EagerBackend({"tanh": error}), monkeypatch)
+    assert caught.value.operators == ("aten.tanh.default",)
+
+
+def test_operators_that_the_partition_does_not_show_leave_it_in_torch(monkeypatch):
+    error = EngineBuildFailed("p", found="n", expected="y", fix="Do.", operators=("aten.no.more",))
+    _, found = make(EagerBackend({"tanh": error}), monkeypatch)
+    assert [name for name, _ in found.failed] == ["eager_1"]
 
 
 def test_failed_partition_is_an_error_without_fallback(monkeypatch):

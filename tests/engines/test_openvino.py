@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import subprocess
 import sys
@@ -92,10 +93,25 @@ def test_a_foreign_source_is_refused() -> None:
         BACKEND.rebuild(memoryview((8).to_bytes(8, "little") + b"<no xml>"), {})
 
 
-def test_a_refused_payload_is_rebuilt_from_the_source(
-    wide_layer: torch.nn.Module, built: BuiltEngine, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    "case",
+    [
+        ({}, "rebuilding it for this machine, because OpenVINO blob: found that OpenVINO "),
+        ({"backend_version": "2019.1"}, "because OpenVINO 2019.1 built it, and "),
+        ({"target": "CPU: Pentium"}, "because it was built for Pentium, and this is "),
+    ],
+    ids=["refused", "another version", "another processor"],
+)
+def test_a_payload_that_does_not_fit_is_rebuilt_from_the_source(
+    wide_layer: torch.nn.Module,
+    built: BuiltEngine,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    case: tuple[dict[str, str], str],
 ) -> None:
-    foreign = BuiltEngine(b"another version's blob" * 9, built.source, "2019.1", "CPU", built.options)
+    facts, told = case
+    monkeypatch.setattr("intarsia.engines.openvino.backend.find_processor", lambda: built.target.partition(": ")[2])
+    foreign = dataclasses.replace(built, payload=b"another version's blob" * 9, **facts)
     signature = "(f32[4, 512]) -> (f32[4, 8])"
     data = pack_engine(foreign, name="openvino_4", backend="openvino", signature=signature)
     engine = torch.frombuffer(bytearray(data), dtype=torch.uint8)
@@ -103,7 +119,7 @@ def test_a_refused_payload_is_rebuilt_from_the_source(
         errors = [_error(lambda inputs: RUN(inputs, engine, signature), wide_layer) for _ in range(2)]
     assert max(errors) < 1e-5
     messages = [record.getMessage() for record in caplog.records]
-    assert sum("engine 'openvino_4': rebuilding" in message for message in messages) == 1
+    assert [message.startswith("engine 'openvino_4': ") and told in message for message in messages] == [True]
 
 
 def test_a_program_that_cannot_be_converted_is_one_error() -> None:
@@ -207,5 +223,6 @@ def test_an_operator_that_is_not_converted_is_named() -> None:
     program = torch.export.export(Rows(), (torch.ones(3, 4), torch.tensor([True, False, True])))
     with pytest.raises(
         EngineBuildFailed, match=r"OpConversionFailure: No conversion rule .*: aten\.index_put\.default"
-    ):
+    ) as caught:
         OpenVINOBackend().build(program.run_decompositions({}), {})
+    assert caught.value.operators == ("aten.index_put.default",)

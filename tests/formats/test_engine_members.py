@@ -36,7 +36,7 @@ def engine(*weights: str, name: str = "standin_0", payload: str = "double", sour
     """An engine that doubles, whose source holds some weights as text."""
     text = json.dumps({"function": "double", "weights": weights})
     places = [(text.index(weight), len(weight)) for weight in weights]
-    built = BuiltEngine(payload.encode(), text.encode() if source else None, "1", "anything", {}, places)
+    built = BuiltEngine(payload.encode(), text.encode() if source else None, "1.0", "anything", {}, places)
     data = pack_engine(built, name=name, backend="standin", signature=SIGNATURE)
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
@@ -141,6 +141,18 @@ def test_engines_that_torch_has_to_build_are_whole(standin: StandInBackend, tmp_
     assert torch.export.load(path).module()(torch.ones(2)).tolist() == [4, 4]
     assert standin.loaded == ["source of double"] * 2
     assert run(path) == {"forward": [4, 8]}
+
+
+def test_only_engines_with_payloads_refer_to_what_torch_does_not_look_for(
+    standin: StandInBackend, tmp_path: Path
+) -> None:
+    bare, path = tmp_path / "bare.pt2", tmp_path / "a.pt2"
+    save({"forward": program(engine(A))}, bare, payloads=False)
+    built = load_pt2(bare).program.constants["engine_0"]
+    save({"forward": program(built, engine(A, B, name="standin_1"), engine(A, C, name="standin_2"))}, path)
+    assert shared_sizes(path) == [5000]
+    assert count(path, A) == [2]
+    assert torch.export.load(path).module()(torch.ones(2)).tolist() == [8, 8]
 
 
 @pytest.mark.parametrize("as_buffers", [False, True])

@@ -97,11 +97,25 @@ def test_arithmetic_on_sizes_is_no_operator() -> None:
 def test_inputs_outputs_and_ranges_are_told(facts: ProgramFacts) -> None:
     ((size, span),) = facts.ranges.items()
     assert span == "1 to 8"
+    assert facts.places == {size: "x.shape[0]"}
     assert [(leaf.name, leaf.type) for leaf in facts.inputs] == [("x", f"f32[{size}, 4]"), ("scale", "f32[4]")]
     assert [(leaf.name, leaf.type) for leaf in facts.outputs] == [
         ("output['y']", f"f32[{size}, 4]"),
         ("output['rest'][0]", f"f32[{size}, 4]"),
     ]
+
+
+def test_sizes_are_placed_where_an_input_shows_them_first() -> None:
+    class Parts(torch.nn.Module):
+        def forward(self, pair: tuple[torch.Tensor, torch.Tensor], n: int) -> torch.Tensor:
+            return pair[0].sum() + pair[1] * n
+
+    b, c = torch.export.Dim("b", min=2, max=9), torch.export.Dim("c", min=2, max=9)
+    args, shapes = ((torch.ones(3, 8), torch.ones(3)), 5), (({0: b, 1: 2 * c}, {0: b}), torch.export.Dim.DYNAMIC)
+    facts = describe_program(torch.export.export(Parts(), args, dynamic_shapes=shapes))
+    assert list(facts.places.values()) == ["pair[0].shape[0]", "pair[0].shape[1]", "n"]
+    (inner,) = facts.ranges.keys() - facts.places.keys()
+    assert f"2*{inner}" in facts.places
 
 
 @pytest.mark.parametrize(("least", "told"), [(None, "any size"), (3, "3 or more")])

@@ -108,7 +108,8 @@ class _Lines:
         self._told: int | None = None
 
     def __call__(self, done: int, total: int, _: str) -> None:
-        if self._told is None or done - self._told >= max(1, total / 10) or self._told != done == total:
+        begins = self._told is None or done < self._told
+        if begins or done - (self._told or 0) >= max(1, total / 10) or self._told != done == total:
             self._console.print(step_text(self._task, done, total), markup=False)
             self._told = done
 

@@ -38,7 +38,8 @@ def build_engines(
         backend: Builds the engines.
         export: Makes a partition's exported program.
         options: The backend's options.
-        fallback: Whether a partition that cannot be built stays a torch partition; otherwise that is an error.
+        fallback: Whether a partition that cannot be built stays a torch partition; otherwise that is an error. So it is
+            where the backend names operators of the partition that it refuses: without them it may be built.
         progress: Called with how many engines are done, how many there are, and the name of the next one; at the
             end once more, with an empty name.
 
@@ -47,7 +48,7 @@ def build_engines(
 
     Raises:
         ArgumentError: `options` is no mapping.
-        EngineBuildFailed: `fallback` is false and the backend refuses a partition.
+        EngineBuildFailed: The backend refuses a partition, and `fallback` is false or it names the operators concerned.
         IntarsiaError: As the backend raises it for what no fallback mends: its library is not installed, an
             option is wrong.
     """
@@ -62,7 +63,9 @@ def build_engines(
         try:
             body = _build_body(name, hybrid.get_submodule(name), backend, options or {}, export)
         except EngineBuildFailed as error:
-            if not fallback:
+            planned_here = {placement.operator for placement in plan.placements if placement.place == name}
+            error.operators = tuple(operator for operator in error.operators if operator in planned_here)
+            if error.operators or not fallback:
                 raise
             failed[name] = error.found
         else:
@@ -129,7 +132,7 @@ def _build(
     try:
         return backend.build(program, options)
     except EngineBuildFailed as error:
-        raise _refusal(name, backend, error.found) from error
+        raise _refusal(name, backend, error.found, error.operators) from error
     except IntarsiaError:
         # A library that is missing, an option that is wrong: the caller's to mend, whatever the partition.
         raise
@@ -137,12 +140,13 @@ def _build(
         raise _refusal(name, backend, f"{type(error).__name__}: {first_line(error)}") from error
 
 
-def _refusal(name: str, backend: Backend, found: str) -> EngineBuildFailed:
+def _refusal(name: str, backend: Backend, found: str, operators: Sequence[str] = ()) -> EngineBuildFailed:
     return EngineBuildFailed(
         f"partition {name!r}",
         found=f"a refusal by {backend.name}: {found}",
         expected="an engine",
-        fix="Leave the operator in torch with torch_executed_ops, or the whole partition with fallback=True.",
+        fix="Leave the operator in torch with torch_executed_ops, or what cannot be built with fallback=True.",
+        operators=operators,
     )
 
 

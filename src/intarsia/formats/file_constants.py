@@ -48,8 +48,7 @@ class FileConstants:
             EngineError: Names the engine.
         """
         for constant in container.outside:
-            member = self._members.get(constant.sha256)
-            if member is None or member.size_bytes != constant.size:
+            if constant.sha256 not in self._members:
                 raise EngineError(
                     container.subject,
                     found=f"no member with a constant of it, of {constant.size} bytes",

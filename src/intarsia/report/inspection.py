@@ -30,7 +30,8 @@ def _parts(facts: ProgramFacts) -> Iterator[RenderableType]:
     yield plain_table(("input", "type"), _leaves(facts.inputs))
     yield plain_table(("output", "type"), _leaves(facts.outputs))
     if facts.ranges:
-        yield plain_table(("size", "range"), facts.ranges.items())
+        sizes = [(size, span, facts.places.get(size, "")) for size, span in facts.ranges.items()]
+        yield plain_table(("size", "range", "first seen"), sizes)
     if facts.engines:
         yield _engines(facts)
         yield plain_table(("engine", "signature"), [(engine.name, engine.signature) for engine in facts.engines])

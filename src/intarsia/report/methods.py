@@ -18,7 +18,8 @@ def merge_state(
         names: For each method, the names of those of its entries that are called otherwise among all.
 
     Returns:
-        Entries, whose writers begin with the method that writes; and the rest of the facts.
+        Entries, whose writers begin with the method that writes, and whose ways of writing stand once each; and the
+        rest of the facts.
     """
     entries: dict[str, StateFacts] = {}
     for method, facts in methods.items():
@@ -26,9 +27,8 @@ def merge_state(
             name = names[method].get(entry.name, entry.name)
             known = entries.get(name, replace(entry, name=name, written_by=(), writing=""))
             writers = tuple(f"{method}: {writer}" for writer in entry.written_by)
-            writing = f"{method}: {entry.writing}" if entry.writing else ""
-            both = "; ".join(filter(None, (known.writing, writing)))
-            entries[name] = replace(known, written_by=(*known.written_by, *writers), writing=both)
+            ways = dict.fromkeys(filter(None, (*known.writing.split("; "), entry.writing)))
+            entries[name] = replace(known, written_by=(*known.written_by, *writers), writing="; ".join(ways))
     return tuple(entries.values()), {
         name: replace(facts, state=(), size_bytes={}, repeated_bytes=0) for name, facts in methods.items()
     }

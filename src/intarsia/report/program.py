@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from operator import getitem
 from typing import Any
@@ -14,6 +14,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from intarsia._torch import int_bounds, is_unbounded
 from intarsia.core.container import EngineContainer
+from intarsia.core.dim import Size
 from intarsia.core.ledger import Ledger
 from intarsia.core.paths import input_paths, output_paths
 from intarsia.core.signature import SHORT_NAMES
@@ -101,6 +102,7 @@ class ProgramFacts:
         inputs: The caller's inputs, in order.
         outputs: What the caller gets, in order.
         ranges: Symbolic size -> the values that it may take, for instance "2 to 256" or "any size".
+        places: Symbolic size -> the first input that has it ("x.shape[0]"); sizes that none has are left out.
         engines: The engines, in the order of the state.
         operators: Operator that runs in torch -> number of nodes, the most frequent first; sizes left out.
         state: Parameters, buffers, constants and objects, engines left out.
@@ -115,6 +117,7 @@ class ProgramFacts:
     inputs: tuple[LeafFacts, ...]
     outputs: tuple[LeafFacts, ...]
     ranges: Mapping[str, str]
+    places: Mapping[str, str]
     engines: tuple[EngineFacts, ...]
     operators: Mapping[str, int]
     state: tuple[StateFacts, ...]
@@ -158,6 +161,7 @@ def describe_program(
         inputs=tuple(_inputs(program, writers)),
         outputs=tuple(_outputs(program)),
         ranges=range_texts(program),
+        places=_places(program),
         engines=engines,
         operators=_torch_operators(program),
         state=state,
@@ -193,6 +197,21 @@ def _range_text(bounds: Any) -> str:
         return f"{lower} to {upper}"
     # torch says "2 or more" of every size that it was told nothing about, and runs it with 0 and 1 all the same.
     return "any size" if lower == 2 else f"{lower} or more"
+
+
+def _places(program: ExportedProgram) -> dict[str, str]:
+    values = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
+    specs = [spec for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
+    found: dict[str, str] = {}
+    for path, spec in zip(input_paths(program), specs, strict=True):
+        value = values.get(spec.arg.name)
+        if isinstance(value, torch.SymInt):
+            found.setdefault(str(value), path)
+        sizes: Sequence[Size] = value.shape if isinstance(value, torch.Tensor) else ()
+        for axis, size in enumerate(sizes):
+            if isinstance(size, torch.SymInt):
+                found.setdefault(str(size), f"{path}.shape[{axis}]")
+    return found
 
 
 def _inputs(program: ExportedProgram, writers: Writers) -> Iterator[LeafFacts]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.export.graph_signature import ConstantArgument, InputKind
 
-from intarsia.core.dim import Dim, Symbol, evaluate, render, solve, symbol_names
+from intarsia.core.dim import Dim, Operation, Symbol, evaluate, render, solve, symbol_names
 from intarsia.errors import ArgumentError
 from intarsia.runtime.inputs import (
     RESHAPE,
@@ -81,7 +81,7 @@ class InputChecks:
         return ArgumentError(
             f"input '{self.inputs[i].name}'",
             found=f"size {shapes[i][axis]} in dimension {axis}",
-            expected=f"a size of the form {render_dim(self.inputs[i].dims[axis])}",
+            expected=_form(self.inputs[i].dims[axis]),
             fix=RESHAPE,
         )
 
@@ -95,6 +95,14 @@ class InputChecks:
             expected=f"{evaluate(dim, sizes)}, which is {render(dim)} with {known} from the other inputs",
             fix=RESHAPE,
         )
+
+
+def _form(dim: Dim | None) -> str:
+    if isinstance(dim, Operation) and dim.operator == "*":
+        factors = [factor for factor in (dim.left, dim.right) if isinstance(factor, int)]
+        if factors and (isinstance(dim.left, Symbol) or isinstance(dim.right, Symbol)):
+            return f"a multiple of {factors[0]}"
+    return f"a size of the form {render_dim(dim)}"
 
 
 def read_checks(program: torch.export.ExportedProgram, names: Sequence[str]) -> InputChecks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -58,7 +59,8 @@ def _convert(program: torch.export.ExportedProgram) -> Any:
         decoder = TorchFXPythonDecoder(module)
         converted = frontend.convert(frontend.load(decoder))
     except Exception as error:
-        raise _refused(f"{type(error).__name__}: {_first_lines(error)}") from error
+        unconverted = re.findall(r"\baten\.\w+\.\w+", str(error).partition(_UNCONVERTED)[2])
+        raise _refused(f"{type(error).__name__}: {_first_lines(error)}", unconverted) from error
     inputs = module.graph.find_nodes(op="placeholder")
     model = _with_all_ports(converted, inputs, outputs)
     _check_ports("input", model.inputs, [node.meta["val"] for node in inputs])
@@ -192,12 +194,13 @@ def _check_ports(kind: str, ports: Sequence[Any], values: Sequence[torch.Tensor]
             )
 
 
-def _refused(reason: str) -> EngineBuildFailed:
+def _refused(reason: str, operators: Sequence[str] = ()) -> EngineBuildFailed:
     return EngineBuildFailed(
         "OpenVINO",
         found=f"that it refuses the program: {reason}",
         expected="a program that it converts",
         fix="Keep the operator concerned in torch with torch_executed_ops.",
+        operators=operators,
     )
 
 

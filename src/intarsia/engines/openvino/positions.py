@@ -240,4 +240,5 @@ def _uncheckable(node: Node) -> EngineBuildFailed:
         consequence="OpenVINO checks none.",
         fix=f"Keep the operator in torch with torch_executed_ops={{'aten.{operator_name(node).partition('.')[0]}'}}.",
         node=node.name,
+        operators=(str(node.target),),
     )
