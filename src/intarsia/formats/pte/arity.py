@@ -7,7 +7,7 @@ from typing import Any
 
 from intarsia.core.container import EngineContainer
 from intarsia.core.signature import EngineSignature, TensorType
-from intarsia.errors import ArgumentError, EngineError
+from intarsia.errors import EngineError
 from intarsia.formats.pte.delegates import ENGINE_SPEC
 from intarsia.formats.pte.library import import_executorch
 
@@ -50,12 +50,8 @@ def _check_call(name: str, values: Sequence[Any], signature: EngineSignature) ->
     for i, (value, wanted) in enumerate(zip(values, types, strict=True)):
         _check_type(name, f"input {i}" if i < count else f"output {i - count}", value, wanted)
     largest = [tuple(value.sizes) for value in values]
-    try:
-        planned = signature.output_shapes(largest[:count])
-    except ArgumentError as error:
-        raise _wrong(name, f"inputs that do not fit each other ({error.found})", f"those of {signature}") from error
-    for i, (found, needed) in enumerate(zip(largest[count:], planned, strict=True)):
-        if any(have < want for have, want in zip(found, needed, strict=True)):
+    for i, (found, needed) in enumerate(zip(largest[count:], signature.output_shapes(largest[:count]), strict=True)):
+        if any(have < want for have, want in zip(found, needed or (1,), strict=True)):
             raise _wrong(name, f"room for {list(found)} in output {i}", f"room for {list(needed)}")
 
 
@@ -63,9 +59,10 @@ def _check_type(name: str, place: str, value: Any, wanted: TensorType) -> None:
     if not hasattr(value, "scalar_type"):
         raise _wrong(name, f"a {type(value).__name__} as {place}", str(wanted))
     dtypes = import_executorch("exir.tensor").scalar_type_enum
-    if value.scalar_type != dtypes(wanted.dtype) or len(value.sizes) != len(wanted.dims):
+    dims = wanted.dims or (1,)
+    if value.scalar_type != dtypes(wanted.dtype) or len(value.sizes) != len(dims):
         raise _wrong(name, f"a tensor of type {value.scalar_type.name} and shape {value.sizes} as {place}", str(wanted))
-    fixed = [(have, dim) for have, dim in zip(value.sizes, wanted.dims, strict=True) if isinstance(dim, int)]
+    fixed = [(have, dim) for have, dim in zip(value.sizes, dims, strict=True) if isinstance(dim, int)]
     if any(have != dim for have, dim in fixed):
         raise _wrong(name, f"shape {value.sizes} as {place}", str(wanted))
     if list(value.dim_order) != sorted(value.dim_order):

@@ -15,6 +15,7 @@ from torch.fx import Graph, GraphModule
 
 from intarsia._torch import verifiers_for
 from intarsia.errors import ConventionError
+from intarsia.formats.pte.stand_ins import keep_name
 
 
 def boundary_of(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
@@ -35,7 +36,7 @@ def boundary_of(program: torch.export.ExportedProgram) -> torch.export.ExportedP
     inputs = []
     for node, spec in zip(program.graph.find_nodes(op="placeholder"), program.graph_signature.input_specs, strict=True):
         if spec.kind is InputKind.USER_INPUT:
-            graph.node_copy(node)
+            keep_name(graph.node_copy(node), node)
             inputs.append(spec)
     count = sum(spec.kind is OutputKind.USER_OUTPUT for spec in program.graph_signature.output_specs)
     graph.output((None,) * count)

@@ -23,7 +23,7 @@ from intarsia.core.container import EngineContainer
 from intarsia.core.signature import EngineSignature
 from intarsia.errors import EngineError
 from intarsia.formats.pte.library import import_executorch
-from intarsia.formats.pte.shapes import sized_outputs
+from intarsia.formats.pte.shapes import narrow, sized_outputs, wide, widen
 from intarsia.formats.pte.stand_ins import DELEGATES
 
 ENGINE_SPEC = "intarsia_engine"
@@ -91,12 +91,14 @@ def _delegate(program: torch.export.ExportedProgram, node: Node, name: str, cont
     graph = node.graph
     with graph.inserting_before(node):
         target = library.get_lowered_module_name(program.graph_module, delegate)
-        call = graph.call_function(library.executorch_call_delegate, (graph.get_attr(target), *inputs))
-        call.meta = {**node.meta, "val": values}
+        reader = graph.get_attr(target)
+        call = graph.call_function(library.executorch_call_delegate, (reader, *(widen(graph, one) for one in inputs)))
+        call.meta = {**node.meta, "val": [wide(value) for value in values]}
         outputs = {}
         for i in sorted(_used(node)):
             outputs[i] = graph.call_function(operator.getitem, (call, i))
-            outputs[i].meta["val"] = values[i]
+            outputs[i].meta["val"] = wide(values[i])
+            outputs[i] = narrow(graph, outputs[i], values[i])
         sized = sized_outputs(graph, inputs, outputs, EngineSignature.parse(container.signature))
     for i, users in _used(node).items():
         for user in users:
@@ -121,19 +123,20 @@ def _engine_program(
 ) -> torch.export.ExportedProgram:
     """The program that a delegate says it is: one call of the engine."""
     given: Any = node.args[0]
+    shapes = [wide(argument.meta["val"]) for argument in given]
     graph = Graph()
     inputs = [graph.placeholder(f"input_{i}") for i in range(len(given))]
-    for placeholder, argument in zip(inputs, given, strict=True):
-        placeholder.meta["val"] = argument.meta["val"]
+    for placeholder, shape in zip(inputs, shapes, strict=True):
+        placeholder.meta["val"] = shape
     call = graph.create_node("call_function", node.target, (inputs, *node.args[1:]))
-    outputs = (
-        [call] if len(values) == 1 else [graph.call_function(operator.getitem, (call, i)) for i in range(len(values))]
-    )
     call.meta["val"] = node.meta["val"]
+    outputs = [call]
+    if isinstance(node.meta["val"], list | tuple):
+        outputs = [graph.call_function(operator.getitem, (call, i)) for i in range(len(values))]
     for output, value in zip(outputs, values, strict=True):
         output.meta["val"] = value
+    outputs = [widen(graph, output) for output in outputs]
     graph.output(outputs)
-    shapes = [argument.meta["val"] for argument in given]
     return torch.export.ExportedProgram(
         root=GraphModule({}, graph),
         graph=graph,

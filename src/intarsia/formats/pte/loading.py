@@ -77,18 +77,22 @@ def _check_header(path: Path) -> None:
     try:
         size = path.stat().st_size
         kind = recognise(path)
-        head = b"" if kind is FOLDER else path.open("rb").read(_HEADER.size)
+        head = b"" if kind is FOLDER else _read_start(path)
     except (OSError, ValueError) as error:
         raise FormatError(
             str(path), found="no file that can be read", expected="a .pte file", fix="Give the path of a file."
         ) from error
     if head[4:6] != b"ET":
         raise FormatError(str(path), found=kind.what, expected="an ExecuTorch program", fix=kind.advice)
-    if len(head) == _HEADER.size:
-        _, magic, _, program, start, segments = _HEADER.unpack(head)
-        if magic == b"eh00" and max(program, start + segments) <= size:
-            return
-    raise _damaged(path, f"{size} bytes, which is less than its header says")
+    _, magic, _, program, start, segments = _HEADER.unpack(head.ljust(_HEADER.size, b"\0"))
+    needed = max(program, start + segments) if magic == b"eh00" else _HEADER.size
+    if size < needed:
+        raise _damaged(path, f"{size} bytes, where its header says {needed}")
+
+
+def _read_start(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_HEADER.size)
 
 
 def _open(path: Path) -> Any:

@@ -44,6 +44,28 @@ def sized_outputs(
     return sized
 
 
+def wide(value: torch.Tensor) -> torch.Tensor:
+    """What stands for a tensor at the boundary of a delegate: one without dimensions has one there."""
+    return value if value.dim() > 0 else value.new_empty((1,))
+
+
+def widen(graph: Graph, node: Node) -> Node:
+    """A node that an engine takes, with the dimension that `wide` gives it."""
+    return _view(graph, node, wide(node.meta["val"])) if node.meta["val"].dim() == 0 else node
+
+
+def narrow(graph: Graph, node: Node, value: torch.Tensor) -> Node:
+    """A node that an engine gives, with the shape of the value that it is."""
+    return _view(graph, node, value) if value.dim() == 0 else node
+
+
+def _view(graph: Graph, node: Node, value: torch.Tensor) -> Node:
+    aten = import_executorch("exir.dialects._ops").ops.edge.aten
+    view = graph.call_function(aten.view_copy.default, (node, list(value.shape)))
+    view.meta["val"] = value
+    return view
+
+
 def _shape(graph: Graph, node: Node) -> list[Any]:
     """Sizes of an input: numbers, and what stands for a node where a size may change."""
     return [

@@ -10,6 +10,8 @@ import torch
 from torch.export.graph_signature import ExportGraphSignature, InputSpec, OutputKind, OutputSpec, TensorArgument
 from torch.fx import Graph, GraphModule, Node
 
+from intarsia._torch import is_training, run_decompositions
+from intarsia.core.backend import WIDENED
 from intarsia.core.container import EngineContainer
 from intarsia.core.engine_calls import engine_calls
 from intarsia.core.op import RUN_ENGINE
@@ -49,6 +51,8 @@ def stand_in(program: torch.export.ExportedProgram) -> StandIns:
             without its payload, or it stands in a body of an operator.
         MutationError: An input or a parameter is written, which would be lost.
     """
+    if is_training(program):
+        program = run_decompositions(program)  # as ExecuTorch does; it declares what is written in place
     _check_writes(program)
     engines = EngineReader().read(program)
     for name, container in engines.items():
@@ -79,12 +83,12 @@ def _check_portable(name: str, container: EngineContainer) -> None:
             fix="Save the .pt2 file with payloads, or compile the model again.",
         )
     signature = EngineSignature.parse(container.signature)
-    if any(not tensor.dims for tensor in (*signature.inputs, *signature.outputs)):
+    if not _is_widened(container, signature):
         raise EngineError(
             subject,
             found=f"a tensor without dimensions in {signature}",
-            expected="one dimension or more, for ExecuTorch hands OpenVINO no others",
-            fix="Keep the operator that makes or takes it in torch with torch_executed_ops, or save a .pt2 file.",
+            expected="one dimension or more, for ExecuTorch hands over no others",
+            fix="Compile the model again with this version of intarsia.",
         )
     if signature.into:
         raise MutationError(
@@ -94,6 +98,16 @@ def _check_portable(name: str, container: EngineContainer) -> None:
             consequence="ExecuTorch would lose the write.",
             fix="Save the program as a .pt2 file.",
         )
+
+
+def _is_widened(container: EngineContainer, signature: EngineSignature) -> bool:
+    """Whether the payload takes and gives every tensor with a dimension."""
+    widened = container.options.get(WIDENED, {})
+    bare = {
+        kind: [i for i, tensor in enumerate(tensors) if not tensor.dims]
+        for kind, tensors in (("inputs", signature.inputs), ("outputs", signature.outputs))
+    }
+    return all(numbers == widened.get(kind, []) for kind, numbers in bare.items())
 
 
 def _check_writes(program: torch.export.ExportedProgram) -> None:
@@ -122,8 +136,16 @@ def _check_places(program: torch.export.ExportedProgram) -> None:
 
 def _copy_graph(source: Graph) -> Graph:
     graph = Graph()
-    graph.output(graph.graph_copy(source, {}))
+    copies: dict[Node, Node] = {}
+    graph.output(graph.graph_copy(source, copies))
+    for node in source.find_nodes(op="placeholder"):
+        keep_name(copies[node], node)
     return graph
+
+
+def keep_name(copy: Node, node: Node) -> None:
+    """Give the copy of a placeholder its name, which a graph changes where Python has a function of that name."""
+    copy.name = copy.target = node.name
 
 
 def _replace(node: Node, name: str) -> None:
