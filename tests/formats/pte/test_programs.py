@@ -1,4 +1,4 @@
-"""Programs in `.pte` files against those in `.pt2` files and against eager torch, in a child process: see `scenarios`."""
+"""Programs in `.pte` files against those in `.pt2` files and eager torch, in a child process: see `scenarios`."""
 
 from __future__ import annotations
 

@@ -8,6 +8,9 @@ from typing import NamedTuple
 from intarsia.core.container import EngineContainer
 from intarsia.errors import EngineRefused
 
+SWITCH = "ONEDNN_MAX_CPU_ISA=AVX512_CORE_VNNI"
+"""What keeps OpenVINO from bf16, set in the environment before Python starts."""
+
 _PROPERTY = "INFERENCE_PRECISION_HINT"
 
 
@@ -30,6 +33,13 @@ def wanted_precision(container: EngineContainer) -> str:
     return str(container.options.get(_PROPERTY, "f32"))
 
 
+def chosen_precision() -> str:
+    """The precision that OpenVINO chooses on this processor."""
+    from openvino import Core
+
+    return str(Core().get_property("CPU", _PROPERTY).get_type_name())
+
+
 def check_precision(subject: str, engines: Sequence[EngineFacts]) -> None:
     """Refuse engines that ExecuTorch would compute in another precision on this processor.
 
@@ -38,9 +48,7 @@ def check_precision(subject: str, engines: Sequence[EngineFacts]) -> None:
     """
     if not engines:
         return
-    from openvino import Core
-
-    chosen = Core().get_property("CPU", _PROPERTY).get_type_name()
+    chosen = chosen_precision()
     for engine in engines:
         if engine.precision not in (chosen, "dynamic"):
             raise EngineRefused(
@@ -48,6 +56,6 @@ def check_precision(subject: str, engines: Sequence[EngineFacts]) -> None:
                 found=f"that ExecuTorch would compute engine {engine.name!r} in {chosen} on this processor",
                 expected=f"{engine.precision}, for which it was compiled",
                 consequence="The results would be less exact, or slower.",
-                fix="Start Python with ONEDNN_MAX_CPU_ISA=AVX512_CORE_VNNI in its environment, which keeps OpenVINO "
+                fix=f"Start Python with {SWITCH} in its environment, which keeps OpenVINO "
                 f'from bf16, or compile with options={{"{_PROPERTY}": "{chosen}"}}.',
             )
