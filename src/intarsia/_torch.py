@@ -5,10 +5,12 @@ Each says why no public name does. All were tried on torch 2.13.0 and 2.14.1.
 
 from __future__ import annotations
 
+import copy
 import json
 import re
+import typing
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
@@ -31,10 +33,12 @@ __all__ = [
     "DimHint",
     "FakeTensor",
     "FakeTensorMode",
+    "GraphSchema",
     "HigherOrderOperator",
     "OpOverload",
     "OpOverloadPacket",
     "PytreeConvention",
+    "RegisteredContainer",
     "Schema",
     "TreeSpec",
     "ValueRanges",
@@ -43,6 +47,8 @@ __all__ = [
     "container_kind",
     "deserialize_graph",
     "dtype_codes",
+    "graph_schema",
+    "higher_order_operators",
     "int_bounds",
     "is_buffer",
     "is_guard_module",
@@ -53,14 +59,19 @@ __all__ = [
     "new_symbol",
     "non_persistent_buffers",
     "open_container",
+    "operator_name",
     "pytree",
     "pytree_convention",
     "quiet_specs",
+    "registered_containers",
     "run_decompositions",
+    "schema_hints",
     "schema_of",
     "script_class",
     "serialize_graph",
+    "text_arguments",
     "verifiers_for",
+    "where_registered",
     "without_cache",
 ]
 
@@ -305,11 +316,14 @@ def serialize_graph(program: torch.export.ExportedProgram, lengths: Mapping[str,
     Placeholders in `lengths` hold one-dimensional tensors, which have these lengths in the archive.
 
     torch's public writer writes whole archives only. The schema is 8.20 in torch 2.13 and 2.14, and stands in the text.
+    Guards are left out: torch runs them beside example inputs only, of which the file has none.
     The history of each node names graphs by their addresses in memory: here they are counted from 0 on, so that the
     text depends on the program alone.
     """
     from torch._export.serde.serialize import serialize
 
+    program = copy.copy(program)
+    program._guards_code = []
     artifact = serialize(program, serialize_state_dict=False, serialize_constants=False, serialize_example_inputs=False)
     text = _count_graphs(artifact.exported_program)
     if not lengths:
@@ -331,18 +345,113 @@ def _count_graphs(text: bytes) -> bytes:
 
 
 def deserialize_graph(
-    text: bytes, state_dict: dict[str, torch.Tensor], constants: dict[str, torch.Tensor]
+    values: dict[str, Any], state_dict: dict[str, torch.Tensor], constants: dict[str, torch.Tensor]
 ) -> torch.export.ExportedProgram:
-    """The program whose graph `serialize_graph`, or torch of another version, wrote; it holds the given tensors.
+    """The program of a graph that `serialize_graph`, or torch of another version, wrote; it holds the given tensors.
 
-    torch's public reader reads whole archives only, tensor by tensor into memory. Nothing is unpickled here; symbolic
-    expressions in the text are evaluated.
+    torch's public reader reads whole archives only, tensor by tensor into memory. Nothing is unpickled here, but
+    symbolic expressions are evaluated, and names become code.
+
+    Args:
+        values: The JSON values of the graph, which the caller has judged.
+        state_dict: Parameters and buffers by name.
+        constants: Tensor constants by name.
     """
     from torch._export.serde.schema import ExportedProgram
-    from torch._export.serde.serialize import ExportedProgramDeserializer, _bytes_to_dataclass
+    from torch._export.serde.serialize import ExportedProgramDeserializer, _dict_to_dataclass
 
-    graph = _bytes_to_dataclass(ExportedProgram, text)
+    graph = _dict_to_dataclass(ExportedProgram, values)  # type: ignore[no-untyped-call]
     return ExportedProgramDeserializer().deserialize(graph, state_dict, constants)
+
+
+class GraphSchema(NamedTuple):
+    """torch's schema of a graph in JSON.
+
+    Attributes:
+        program: The class of a whole program; `schema_hints` tells the types of its fields.
+        union: Base of the classes of which an object has one field.
+        version: Major and minor version.
+    """
+
+    program: type
+    union: type
+    version: tuple[int, int]
+
+
+@cache
+def graph_schema() -> GraphSchema:
+    """The schema that `deserialize_graph` reads; torch has it in private modules, and reads without checking types."""
+    from torch._export.serde.schema import SCHEMA_VERSION, ExportedProgram
+    from torch._export.serde.union import _Union
+
+    return GraphSchema(ExportedProgram, _Union, SCHEMA_VERSION)
+
+
+def schema_hints(kind: type) -> dict[str, Any]:
+    """The types of the fields of a class of the schema; its module is private, and they are texts in part."""
+    from torch._export.serde import schema
+
+    return typing.get_type_hints(kind, globalns=vars(schema))
+
+
+def text_arguments(name: str, overload: str) -> frozenset[str] | None:
+    """The names of an operator's arguments that are texts, or None where the dispatcher knows no such operator.
+
+    Looking an operator up under `torch.ops` finds other things as well. Operators of TorchScript alone, such as
+    `aten::save`, are not in the dispatcher; no public function tells.
+
+    Args:
+        name: As in `aten::add`.
+        overload: As in `Tensor`; empty for `default`.
+    """
+    try:
+        torch._C._dispatch_find_schema_or_throw(name, overload)
+        schema = torch._C._get_schema(name, overload)
+    except RuntimeError:
+        return None
+    return frozenset(argument.name for argument in schema.arguments if "str" in str(argument.type))
+
+
+def operator_name(operator: torch._ops.OpOverload) -> str:
+    """`aten::add` for any overload; the method that tells is not typed."""
+    return str(operator._schema.name)
+
+
+def higher_order_operators() -> Collection[str]:
+    """Names of the operators that take graphs, those that this process has; torch lists them under a private name."""
+    return torch._ops._higher_order_ops.keys()
+
+
+def where_registered(name: str) -> str:
+    """Path of the source file that registered an operator, empty where torch does not tell; only a debug text does.
+
+    Example:
+        >>> where_registered("aten::relu").endswith(".cpp")
+        True
+    """
+    match = re.search(r"^debug: registered at (.*):[0-9]+$", torch._C._dispatch_dump(name), re.MULTILINE)
+    return match[1] if match else ""
+
+
+class RegisteredContainer(NamedTuple):
+    """A class of containers that structures in files can name.
+
+    Attributes:
+        name: Its name in files.
+        reads_json: Whether its context is a JSON text; otherwise the class reads values of JSON itself.
+    """
+
+    name: str
+    reads_json: bool
+
+
+def registered_containers() -> dict[str, RegisteredContainer]:
+    """The classes that are registered with a name for files, by that name; torch lists them under private names."""
+    return {
+        name: RegisteredContainer(name, pytree.SUPPORTED_SERIALIZED_TYPES[kind].from_dumpable_context is None)
+        for name, kind in pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.items()
+        if name != pytree.NO_SERIALIZED_TYPE_NAME_FOUND
+    }
 
 
 @cache

@@ -19,7 +19,7 @@ from intarsia.engines.build import build_engines, check_options
 from intarsia.engines.methods import build_methods
 from intarsia.errors import EngineBuildFailed, IntarsiaError
 from intarsia.formats.layout import METHOD
-from intarsia.formats.loading import load_methods
+from intarsia.formats.loading import Engines, load_methods, telling
 from intarsia.formats.pte.loading import has_pte_ending, open_pte
 from intarsia.formats.pte.saving import save_pte
 from intarsia.formats.saving import save_methods
@@ -336,13 +336,24 @@ def _resolve(savable: Savable) -> tuple[torch.export.ExportedProgram, dict[str, 
     return program, {"coverage": places, "ledger": account and account.to_json()}
 
 
-def load(path: str | os.PathLike[str], *, verify: bool = False) -> Loaded:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    allow: Iterable[str] = (),
+    engines: Engines = "verify",
+    verify: bool = False,
+) -> Loaded:
     """Load a program from a `.pt2` file, whoever wrote it, or from a `.pte` file that `save` wrote.
 
-    torch evaluates some of what it finds in a graph, so a file can be made to run code: load only what you trust.
+    No code of the file is run, and nothing is unpickled or imported. The library of a backend reads an engine's
+    compiled form when the engine is first called.
 
     Args:
         path: Of the file.
+        allow: What may be in it that is refused otherwise: "pickle", for another tool's file with pickled tensors or
+            objects, which can run code.
+        engines: "verify" takes the compiled forms of engines, which are compared with their hashes. "rebuild" ignores
+            them: each engine is built from its portable form when it is first called.
         verify: Whether to compare every byte with its hash now. Otherwise a tensor is compared when it is first needed:
             at the first call of a method that reads it.
 
@@ -351,11 +362,12 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> Loaded:
         with names of methods, its methods: `loaded.prefill(...)`. ExecuTorch runs those of a `.pte`.
 
     Raises:
-        FormatError: The path is none, or the file is missing, cut short, foreign or damaged; or `verify` is True and
+        FormatError: The path is none, or the file is missing, cut short, foreign or damaged, holds what could run code,
+            is beyond a limit, or needs an operator or a class that has to be imported first; or `verify` is True and
             the file has no hashes: another tool wrote it, or it is a `.pte`.
         EngineUnavailable: The file is a `.pte`, and ExecuTorch is not installed.
-        UnsupportedVersion: A newer intarsia wrote it.
-        EngineError: The bytes of an engine were changed.
+        UnsupportedVersion: A newer intarsia wrote it, or a torch whose graphs this torch does not read.
+        EngineError: The bytes of an engine were changed, or `engines` is "rebuild" and one has no portable form.
 
     Example:
         >>> import tempfile
@@ -365,17 +377,23 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> Loaded:
         >>> program(torch.tensor([-1.0, 2.0]))
         tensor([0., 2.])
     """
-    return _load_pte(path, verify=verify) if has_pte_ending(path) else load_pt2(path, verify=verify)
+    if has_pte_ending(path):
+        return _load_pte(path, engines=engines, verify=verify)
+    return load_pt2(path, allow=allow, engines=engines, verify=verify)
 
 
-def load_pt2(path: str | os.PathLike[str], *, verify: bool = False) -> Program | Methods:
+def load_pt2(
+    path: str | os.PathLike[str], *, allow: Iterable[str] = (), engines: Engines = "verify", verify: bool = False
+) -> Program | Methods:
     """Load a program from a `.pt2` file, as `load` does."""
-    programs = {name: Program(*method) for name, method in load_methods(path, verify=verify).items()}
+    loaded = load_methods(path, allow=allow, engines=engines, verify=verify)
+    with telling(path):
+        programs = {name: Program(*method) for name, method in loaded.items()}
     return programs[METHOD] if list(programs) == [METHOD] else Methods(programs)
 
 
-def _load_pte(path: str | os.PathLike[str], *, verify: bool) -> ExecutorchProgram | ExecutorchMethods:
-    opened = open_pte(path, verify=verify)
+def _load_pte(path: str | os.PathLike[str], *, engines: Engines, verify: bool) -> ExecutorchProgram | ExecutorchMethods:
+    opened = open_pte(path, rebuild=engines == "rebuild", verify=verify)
     methods = ExecutorchMethods(opened.boundaries, LoadedFile(opened.load))
     return getattr(methods, METHOD) if methods.methods == (METHOD,) else methods
 

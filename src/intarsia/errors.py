@@ -336,7 +336,9 @@ def first_line(error: BaseException) -> str:
         'no such axis. Broadcast first.'
     """
     lines = (line.strip() for line in str(error).splitlines())
-    return shorten(next((line for line in lines if line), "no message"), 300)
+    shown = shorten(next((line for line in lines if line), "no message"), 300)
+    # What a library quotes of a file could steer the terminal.
+    return shown if shown.isprintable() else "".join(x if x.isprintable() else ascii(x)[1:-1] for x in shown)
 
 
 def shorten(text: str, width: int) -> str:

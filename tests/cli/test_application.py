@@ -9,6 +9,7 @@ import subprocess
 import sys
 from importlib.abc import MetaPathFinder
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest

@@ -58,7 +58,7 @@ def test_the_facts_as_json(here: Path) -> None:
     assert facts["file"] == "counter.pt2"
     assert facts["verdict"] == "runs"
     assert facts["made_with"]["torch"] == torch.__version__
-    assert facts["methods"] == {"forward": {"engines": []}}
+    assert facts["methods"] == {"forward": {"engines": [], "packages": {}}}
 
 
 def test_what_is_no_file_of_intarsia_cannot_be_checked(here: Path) -> None:

@@ -245,7 +245,7 @@ def test_an_engine_without_payload_is_built_once_and_says_so(
 
 def test_engines_that_differ_in_names_alone_are_one_instance(standin: Any, make_engine: Any) -> None:
     first = make_engine("double", DOUBLE, source="double")
-    second = make_engine("other:double", DOUBLE.replace("b", "s7"), source="double", name="standin_8")
+    second = make_engine("double", DOUBLE.replace("b", "s7"), source="double", name="standin_8")
     x = torch.randn(4, 3)
     for engine, signature in ((first, DOUBLE), (second, DOUBLE.replace("b", "s7")), (first, DOUBLE.replace("b", "n"))):
         assert torch.equal(RUN([x], engine, signature)[0], 2 * x)

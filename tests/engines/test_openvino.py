@@ -16,7 +16,7 @@ from torch.export import Dim
 import intarsia
 from intarsia.core.backend import BuiltEngine
 from intarsia.core.container import pack_engine
-from intarsia.engines.openvino import OpenVINOBackend
+from intarsia.engines.openvino import OpenVINOBackend, engine
 from intarsia.engines.openvino.engine import load_engine
 from intarsia.errors import ArgumentError, EngineBuildFailed, EngineError, EngineRefused
 
@@ -180,7 +180,7 @@ def test_a_large_input_is_read_where_it_lies(built: BuiltEngine) -> None:
 def test_constructing_a_backend_imports_no_library() -> None:
     code = """
 import sys
-from intarsia.engines.openvino import OpenVINOBackend
+from intarsia.engines.openvino import OpenVINOBackend, engine
 OpenVINOBackend()
 sys.exit(any(name.split('.')[0] == 'openvino' for name in sys.modules))
 """
@@ -226,3 +226,9 @@ def test_an_operator_that_is_not_converted_is_named() -> None:
     ) as caught:
         OpenVINOBackend().build(program.run_decompositions({}), {})
     assert caught.value.operators == ("aten.index_put.default",)
+
+
+def test_a_file_chooses_no_place_on_the_disk() -> None:
+    properties, _ = engine._read_options({"WEIGHTS_PATH": "/somewhere/else", "NUM_STREAMS": "1"})
+    assert "WEIGHTS_PATH" not in properties
+    assert properties["NUM_STREAMS"] == "1"

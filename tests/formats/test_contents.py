@@ -30,7 +30,7 @@ def test_contents_are_read_as_they_were_written(contents: Contents) -> None:
 def test_versions_stand_once(contents: Contents) -> None:
     fields = json.loads(contents.to_text())
     assert (fields["format_version"], fields["torch_version"]) == (1, torch.__version__)
-    assert fields["methods"]["prefill"].keys() == {"program", "engines", "writes", "ledger", "coverage"}
+    assert fields["methods"]["prefill"].keys() == {"program", "engines", "writes", "ledger", "coverage", "packages"}
 
 
 def test_contents_without_a_method_are_an_error(contents: Contents) -> None:
@@ -45,3 +45,42 @@ def test_a_part_that_is_missing_is_an_error(contents: Contents, key: str) -> Non
     del fields[key]
     with pytest.raises(FormatError, match=rf"file: found a manifest that cannot be read \(KeyError: '{key}'"):
         Contents.from_text(json.dumps(fields), "file")
+
+
+def changed(contents: Contents, *path: str | int, value: object) -> str:
+    """The text of some contents with one value changed."""
+    fields = json.loads(contents.to_text())
+    place = fields
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return json.dumps(fields)
+
+
+LIES: dict[str, tuple[tuple[str | int, ...], object, str]] = {
+    "a text that steers the terminal": (("intarsia_version",), "\x1b[2J", r"the text '\\x1b\[2J'"),
+    "text that turns round": (("methods", "prefill", "coverage"), {"a": "\u202e"}, r"the text '\\u202e'"),
+    "a size that is a text": (
+        ("members", "models/decode.json", "size_bytes"),
+        "3",
+        "size_bytes of MemberEntry is a str",
+    ),
+    "a version that is a list": (("torch_version",), [], "torch_version of Manifest is a list"),
+    "members that are a list": (("members",), [], "AttributeError"),
+    "engines that are numbers": (("methods", "prefill", "engines"), [1], "TypeError"),
+    "packages that are a list": (("methods", "prefill", "packages"), [], "AttributeError"),
+    "an infinite format": (("format_version",), 1e400, "OverflowError|cannot be read"),
+}
+
+
+@pytest.mark.parametrize("case", LIES)
+def test_values_of_another_kind_are_an_error(contents: Contents, case: str) -> None:
+    path, value, message = LIES[case]
+    with pytest.raises(FormatError, match=message) as raised:
+        Contents.from_text(changed(contents, *path, value=value), "file")
+    assert str(raised.value).isprintable()
+
+
+def test_a_nested_manifest_is_an_error() -> None:
+    with pytest.raises(FormatError, match="RecursionError"):
+        Contents.from_text("[" * 100_000 + "]" * 100_000, "file")

@@ -90,16 +90,20 @@ def edit(position: str, value: bytes, after: bytes) -> Callable[[bytes], bytes]:
     return change
 
 
+def sized(data: bytes, local: int, central: int) -> bytes:
+    """Say in both headers of a member that it is 40 bytes long."""
+    for start in (local + 18, central + 20):
+        data = data[:start] + struct.pack("<II", 40, 40) + data[start + 8 :]
+    return data
+
+
 CENTRAL, LOCAL = b"PK\x01\x02", b"PK\x03\x04"
 EDITS = {
     "encrypted": (edit("flags", b"\x01\x00", CENTRAL), "'base/b' encrypted"),
     "two sizes": (edit("compressed size", struct.pack("<I", 3), CENTRAL), "with two sizes, 3 and 4"),
-    "overlap": (
-        lambda data: data[: (at := data.index(CENTRAL) + 20)] + struct.pack("<II", 40, 40) + data[at + 8 :],
-        "'b' over bytes of something else",
-    ),
+    "overlap": (lambda data: sized(data, data.index(LOCAL), data.index(CENTRAL)), "'b' over bytes of something else"),
     "over the directory": (
-        edit("compressed size", struct.pack("<II", 30, 30), CENTRAL),
+        lambda data: sized(data, data.rindex(LOCAL), data.rindex(CENTRAL)),
         "'b' over bytes of something else",
     ),
     "the same header twice": (edit("header", struct.pack("<I", 0), CENTRAL), "another header before 'base/b'"),

@@ -93,6 +93,17 @@ def test_a_missing_backend_is_an_obstacle(save: Callable[..., Path], backend: st
     assert obstacle.startswith(f"engine 'standin_0': backend '{backend}' is not there (")
 
 
+@pytest.mark.parametrize("package", ["no-such-package 1.2", "no_such_module", "no_such_package.module", "os.path", ""])
+def test_a_missing_package_of_operators_is_an_obstacle(save: Callable[..., Path], package: str) -> None:
+    (obstacle,) = check_fitness(save(packages={"aten": "torch 2.0", "mine": package})).obstacles
+    assert obstacle == f"operators 'mine::...' need {package}, which is not installed"
+
+
+@pytest.mark.parametrize("package", ["torch 0.1", "numpy"])
+def test_an_installed_package_of_operators_is_none(save: Callable[..., Path], package: str) -> None:
+    assert check_fitness(save(packages={"mine": package})).verdict == "runs"
+
+
 def test_another_byte_order_is_an_obstacle(save: Callable[..., Path]) -> None:
     (obstacle,) = check_fitness(save(byte_order="middle")).obstacles
     assert obstacle == f"its tensors are in middle byte order, and this machine's is {sys.byteorder}"

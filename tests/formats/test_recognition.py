@@ -71,6 +71,11 @@ KINDS: dict[str, tuple[Callable[[Path], Any], str, str]] = {
     "TorchScript": (write_zip("m/data.pkl", "m/code/__torch__.py"), "a TorchScript program", "torch.jit.load"),
     "torch.package": (write_zip("m/.data/extern_modules", "m/x.py"), "a torch.package archive", "PackageImporter"),
     "AOTInductor": (write_zip("m/data/aotinductor/model/a.so"), "an AOTInductor package", "aoti_load_package"),
+    "old program": (
+        write_zip("version", "serialized_exported_program.json", "serialized_state_dict.pt"),
+        "a program in the layout of torch 2.7 or older",
+        "save it with a newer one",
+    ),
     "shared library": (write(b"\x7fELF\x02\x01"), "a shared library", "aoti_load_package"),
     "other programs": (
         write_zip("m/models/b.json", "m/models/a.json"),

@@ -68,7 +68,7 @@ def test_what_cannot_be_compared_fails_with_a_reason() -> None:
 
 
 def test_the_worst_call_counts() -> None:
-    errors = LeafErrors()
+    errors = LeafErrors({})
     for value in (1.0, 2.0, 1.0):
         errors.add({"y": torch.tensor(value)}, {"y": torch.tensor(1.0)})
     (worst,) = errors.close()

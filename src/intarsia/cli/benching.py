@@ -13,6 +13,8 @@ import typer
 from intarsia.cli.console import output_console, progress_reporter
 from intarsia.cli.inputs import (
     Against,
+    Allow,
+    EngineForms,
     File,
     Imports,
     MethodName,
@@ -48,6 +50,8 @@ def bench_file(
     ] = None,
     calls: Annotated[int, typer.Option(min=2, help="How often each side is timed.")] = 50,
     imports: Imports = None,
+    allow: Allow = None,
+    engines: EngineForms = "verify",
     as_json: AsJson = False,
 ) -> None:
     """Time the calls of FILE, and of the model if it is given.
@@ -69,7 +73,7 @@ def bench_file(
     from intarsia.verification import Call
 
     begin = time.perf_counter()
-    program = load_program(file, imports, method)
+    program = load_program(file, imports, method, allow=allow, engines=engines)
     load_s = time.perf_counter() - begin
     target = target and target.of_method(f"target {against!r}", method)
     if inputs:

@@ -68,7 +68,7 @@ def _to_json(fitness: Fitness) -> dict[str, Any]:
             None,
         ),
         "methods": {
-            name: {"engines": [asdict(engine) for engine in manifest.engines]}
+            name: {"engines": [asdict(engine) for engine in manifest.engines], "packages": dict(manifest.packages)}
             for name, manifest in fitness.methods.items()
         },
     }

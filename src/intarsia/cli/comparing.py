@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from intarsia.cli.console import output_console
-from intarsia.cli.inputs import Imports, loading
+from intarsia.cli.inputs import Allow, Imports, loading
 from intarsia.cli.options import AsJson
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def compare_files(
     after: _After,
     *,
     imports: Imports = None,
+    allow: Allow = None,
     as_json: AsJson = False,
 ) -> None:
     """Tell how the programs in A and B differ.
@@ -36,7 +37,7 @@ def compare_files(
     """
     from intarsia.report.difference import compare_methods
 
-    changes = compare_methods(_load(before, imports), _load(after, imports))
+    changes = compare_methods(_load(before, imports, allow), _load(after, imports, allow))
     if as_json:
         facts = {"before": str(before), "after": str(after), "changes": [change._asdict() for change in changes]}
         typer.echo(json.dumps(facts, indent=2))
@@ -46,13 +47,13 @@ def compare_files(
         raise typer.Exit(1)
 
 
-def _load(file: Path, imports: Sequence[str] | None) -> dict[str, Side]:
+def _load(file: Path, imports: Sequence[str] | None, allow: Sequence[str] | None) -> dict[str, Side]:
     from intarsia.formats.loading import load_methods
     from intarsia.report.difference import Side
 
     sides = {}
     with loading(file, imports):
-        for name, method in load_methods(file).items():
+        for name, method in load_methods(file, allow=allow or ()).items():
             if method.check is not None:
                 method.check()
             manifest = method.manifest

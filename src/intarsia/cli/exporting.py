@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from intarsia.cli.console import activity, output_console, print_heading
-from intarsia.cli.inputs import Imports, load_file
+from intarsia.cli.inputs import Allow, Imports, load_file
 from intarsia.cli.options import AsJson, Force
 from intarsia.cli.output import check_output
 from intarsia.cli.target import HybridTarget, load_hybrid
@@ -35,6 +35,7 @@ def export_hybrid(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write, for instance m.pt2.")],
     *,
     imports: Imports = None,
+    allow: Allow = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -44,7 +45,7 @@ def export_hybrid(
     such, and other compilers. Prints what was kept, merged and removed, and why.
     """
     check_output(output, ".pt2", force=force)
-    hybrid, args, kwargs, dynamic_shapes = _find_hybrid(source, imports)
+    hybrid, args, kwargs, dynamic_shapes = _find_hybrid(source, imports, allow)
 
     from intarsia import api
 
@@ -61,14 +62,14 @@ def export_hybrid(
     _print_summary(facts, output, as_json=as_json)
 
 
-def _find_hybrid(source: str, imports: list[str] | None) -> HybridTarget:
+def _find_hybrid(source: str, imports: list[str] | None, allow: list[str] | None) -> HybridTarget:
     path = Path(source)
     if path.suffix == ".py" or (":" in source and not path.exists()):
         return load_hybrid(source)
 
     from intarsia.runtime.methods import Methods
 
-    loaded = load_file(path, imports)
+    loaded = load_file(path, imports, allow=allow)
     if not isinstance(loaded, Methods):
         return HybridTarget(_hybrid_of(loaded), None, None, None)
     return HybridTarget({name: _hybrid_of(getattr(loaded, name)) for name in loaded.methods}, None, None, None)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import typer
 
@@ -27,8 +27,24 @@ Imports = Annotated[
     typer.Option(
         "--import",
         metavar="MODULE",
-        help="Import package.module or file.py first, which registers a class in FILE's arguments or outputs; "
-        "may be repeated.",
+        help="Import package.module or file.py first, which registers an operator of FILE, or a class in its "
+        "arguments or outputs; may be repeated.",
+    ),
+]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow",
+        metavar="WORD",
+        help="Accept in FILE what is refused otherwise: pickle, which can run code. Only where you trust it.",
+    ),
+]
+EnginesWord: TypeAlias = Literal["verify", "rebuild"]
+EngineForms = Annotated[
+    EnginesWord,
+    typer.Option(
+        "--engines",
+        help="Take the compiled engines of FILE, or build them from their portable forms.",
     ),
 ]
 Inputs = Annotated[
@@ -55,12 +71,16 @@ MethodName = Annotated[
 ]
 
 
-def load_program(file: Path, imports: Sequence[str] | None, method: str | None) -> Program:
+def load_program(
+    file: Path, imports: Sequence[str] | None, method: str | None, *, allow: Sequence[str] | None, engines: EnginesWord
+) -> Program:
     """Load one program of a file.
 
     Args:
         file: What to load.
         imports: Modules to import before.
+        allow: What it may hold, as for `intarsia.load`.
+        engines: What becomes of its engines, likewise.
         method: Which to take where the file holds several methods.
 
     Raises:
@@ -71,7 +91,7 @@ def load_program(file: Path, imports: Sequence[str] | None, method: str | None) 
     """
     from intarsia.runtime.program import Program
 
-    loaded = load_file(file, imports)
+    loaded = load_file(file, imports, allow=allow, engines=engines)
     if isinstance(loaded, Program):
         if method is None:
             return loaded
@@ -89,21 +109,25 @@ def load_program(file: Path, imports: Sequence[str] | None, method: str | None) 
     )
 
 
-def load_file(file: Path, imports: Sequence[str] | None) -> Program | Methods:
+def load_file(
+    file: Path, imports: Sequence[str] | None, *, allow: Sequence[str] | None, engines: EnginesWord = "verify"
+) -> Program | Methods:
     """Load what a file holds, and tell that it takes a while.
 
     Args:
         file: What to load.
         imports: Modules to import before.
+        allow: What it may hold, as for `intarsia.load`.
+        engines: What becomes of its engines, likewise.
 
     Raises:
-        FormatError: The file cannot be read, or a class that it names must be imported first.
+        FormatError: The file cannot be read, or what it needs must be imported first.
         TargetError: A module cannot be imported.
     """
     from intarsia import api
 
     with loading(file, imports):
-        return api.load_pt2(file)
+        return api.load_pt2(file, allow=allow or (), engines=engines)
 
 
 @contextmanager
@@ -116,15 +140,17 @@ def loading(file: Path, imports: Sequence[str] | None) -> Iterator[None]:
     """
     import_modules(imports or ())
 
-    from intarsia.formats.loading import UnknownContainer
+    from intarsia.formats.loading import NotImported
 
     with activity(f"loading {file}"):
         try:
             yield
-        except UnknownContainer as error:
-            module = error.container.rpartition(".")[0] or "MODULE"
-            fix = f"Add --import {module}, or another module that registers it: a load imports nothing by itself."
-            raise UnknownContainer(error.subject, error.container, fix=fix) from error
+        except NotImported as error:
+            fix = f"Add --import {error.module or 'MODULE'}, or another module that registers it: "
+            fix += "a load imports nothing by itself."
+            raise type(error)(
+                error.subject, found=error.found, expected=error.expected, fix=fix, module=error.module
+            ) from error
 
 
 def read_call(program: Program, path: Path) -> Call:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from intarsia.cli.console import output_console, print_heading
-from intarsia.cli.inputs import File, Imports, load_file
+from intarsia.cli.inputs import Allow, File, Imports, load_file
 from intarsia.cli.options import AsJson
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def inspect_file(
     file: File,
     *,
     imports: Imports = None,
+    allow: Allow = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what FILE holds.
@@ -33,7 +34,7 @@ def inspect_file(
     """
     from intarsia.runtime.methods import Methods
 
-    loaded = load_file(file, imports)
+    loaded = load_file(file, imports, allow=allow)
     if isinstance(loaded, Methods):
         _show_methods(loaded, as_json=as_json)
     elif as_json:

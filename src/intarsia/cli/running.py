@@ -12,7 +12,9 @@ import typer
 
 from intarsia.cli.console import output_console, progress_reporter
 from intarsia.cli.inputs import (
+    Allow,
     Drawn,
+    EngineForms,
     File,
     Imports,
     Inputs,
@@ -56,6 +58,8 @@ def run_file(
         ),
     ] = None,
     imports: Imports = None,
+    allow: Allow = None,
+    engines: EngineForms = "verify",
     seed: Annotated[int, typer.Option(min=0, help="Seed of drawn inputs, and of random operators.")] = 0,
     force: Force = False,
     as_json: AsJson = False,
@@ -75,7 +79,7 @@ def run_file(
             fix="Leave one of them out.",
         )
     target = load_target(against) if against else None
-    program = load_program(file, imports, method)
+    program = load_program(file, imports, method, allow=allow, engines=engines)
     target = target and target.of_method(f"target {against!r}", method)
     if inputs:
         drawn = Drawn([read_call(program, path) for path in inputs] * calls, findings=())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from intarsia.cli.console import output_console, progress_reporter
-from intarsia.cli.inputs import Against, File, Imports, Inputs, drawing_faults, load_file, read_call
+from intarsia.cli.inputs import Against, Allow, EngineForms, File, Imports, Inputs, drawing_faults, load_file, read_call
 from intarsia.cli.options import AsJson
 from intarsia.cli.target import Target, load_target
 from intarsia.errors import ArgumentError, TargetError
@@ -27,7 +27,14 @@ _METHODS_FIX = "Add --against TARGET, whose example inputs tell what may stand t
 
 
 def verify_file(
-    file: File, *, against: Against = None, inputs: Inputs = None, imports: Imports = None, as_json: AsJson = False
+    file: File,
+    *,
+    against: Against = None,
+    inputs: Inputs = None,
+    imports: Imports = None,
+    allow: Allow = None,
+    engines: EngineForms = "verify",
+    as_json: AsJson = False,
 ) -> None:
     """Check that FILE computes what its graph and the model do.
 
@@ -41,7 +48,7 @@ def verify_file(
     from intarsia import api
     from intarsia.runtime.methods import Methods
 
-    loaded = load_file(file, imports)
+    loaded = load_file(file, imports, allow=allow, engines=engines)
     several = isinstance(loaded, Methods)
     if isinstance(loaded, Methods):
         _refuse_inputs(loaded, inputs)

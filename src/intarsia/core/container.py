@@ -121,6 +121,11 @@ class EngineContainer:
         return sum(section.size for section in self.sections if section.name == "payload")
 
     @property
+    def payload_sha256(self) -> str:
+        """SHA-256 of the compiled engine in hexadecimal, empty when it was left out."""
+        return next((section.sha256 for section in self.sections if section.name == "payload"), "")
+
+    @property
     def source_bytes(self) -> int:
         """Size of the portable form with all of its constants, 0 when there is none."""
         rest = sum(section.size for section in self.sections if section.name == "source")

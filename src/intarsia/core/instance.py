@@ -37,7 +37,8 @@ class _Entry:
 # Keyed by (address, size). An entry is only valid while the storage that it was made from lives: another tensor may
 # come to lie at the same address.
 _entries: dict[tuple[int, int], _Entry] = {}
-_by_identity: WeakValueDictionary[bytes, EngineInstance] = WeakValueDictionary()
+# A payload answers only for itself: a file could bring another one for the source of a file that is trusted.
+_by_identity: WeakValueDictionary[tuple[bytes, str], EngineInstance] = WeakValueDictionary()
 _lock = threading.RLock()
 
 
@@ -45,8 +46,8 @@ def find_instance(engine: torch.Tensor, signature: str) -> EngineInstance:
     """The engine of a container held in a tensor.
 
     The bytes are compared with their SHA-256 when the tensor is seen first, and never hashed again: whoever writes
-    into the tensor afterwards is not noticed. Tensors of equal engines share one instance, which lives as long as any
-    of them does: `EngineContainer.identity` says which are equal.
+    into the tensor afterwards is not noticed. Tensors of equal engines with equal payloads share one instance, which
+    lives as long as any of them does: `EngineContainer.identity` says which are equal.
 
     Args:
         engine: uint8[n] on the CPU, contiguous.
@@ -76,8 +77,9 @@ def _remember(engine: torch.Tensor) -> EngineInstance:
     with _lock:
         container = EngineContainer.unpack(_bytes_of(engine))
         container.verify()
-        instance = _by_identity.get(container.identity) or EngineInstance(container)
-        _by_identity[container.identity] = instance
+        identity = container.identity, container.payload_sha256
+        instance = _by_identity.get(identity) or EngineInstance(container)
+        _by_identity[identity] = instance
         key = (engine.data_ptr(), engine.nbytes)
         storage = ref(engine.untyped_storage(), lambda dead: _forget(key, dead))
         _entries[key] = _Entry(storage, instance)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from typing import IO
 
 from intarsia.errors import FormatError
 from intarsia.formats.directory import Member, read_directory
+from intarsia.formats.ending import read_ending
+from intarsia.formats.limits import TEXT_BYTES
 from intarsia.formats.recognition import (
     DAMAGED_ARCHIVE,
     FOLDER,
@@ -20,6 +23,7 @@ from intarsia.formats.recognition import (
     kind_of_members,
     kind_of_start,
 )
+from intarsia.formats.refusal import quoted
 
 _EXPECTED = PROGRAM.what
 
@@ -45,15 +49,20 @@ class Archive:
         self.members = frozenset(name.removeprefix(prefix) for name in names if name.startswith(prefix))
 
     def read(self, member: str) -> bytes:
-        """Bytes of a member.
+        """Bytes of a member that is small enough to be read whole.
 
         Raises:
-            FormatError: They are damaged.
+            FormatError: It is not there, damaged, or larger than the limit.
         """
+        if member not in self.members:
+            raise damaged(self.path, f"no member {quoted(member)}")
         try:
+            size = self._archive.getinfo(f"{self._root}/{member}").file_size
+            if size > TEXT_BYTES:
+                raise damaged(self.path, f"a member {quoted(member)} of {size} bytes, more than {TEXT_BYTES},")
             return self._archive.read(f"{self._root}/{member}")
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-            raise damaged(self.path, f"a damaged member {member!r}") from error
+            raise damaged(self.path, f"a damaged member {quoted(member)}") from error
 
     def directory(self) -> dict[str, Member]:
         """Where each member lies in the file.
@@ -75,10 +84,15 @@ def open_archive(path: Path) -> Iterator[Archive]:
         start = file.read(64)
         if not is_zip(start):
             raise foreign(path, kind_of_start(start))
+        ending = read_ending(path, file)
+        if ending is None:
+            raise foreign(path, DAMAGED_ARCHIVE)
         try:
             opened = zipfile.ZipFile(file)
-        except (zipfile.BadZipFile, ValueError, EOFError, OSError) as error:
+        except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError, OSError, struct.error) as error:
             raise foreign(path, DAMAGED_ARCHIVE) from error
+        if len(opened.filelist) != ending.members:
+            raise foreign(path, DAMAGED_ARCHIVE)
         with opened:
             yield Archive(path, file, opened)
 

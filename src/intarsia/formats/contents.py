@@ -6,15 +6,16 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from intarsia.core.ledger import Ledger
-from intarsia.errors import FormatError, UnsupportedVersion
+from intarsia.errors import FormatError, UnsupportedVersion, first_line
 from intarsia.formats.archive import Archive, check_kind, damaged, open_archive
 from intarsia.formats.directory import Member
 from intarsia.formats.layout import MANIFEST_HASH_MEMBER, MANIFEST_MEMBER, checked_path
 from intarsia.formats.manifest import FORMAT_VERSION, EngineEntry, Manifest, WriteEntry
+from intarsia.formats.typed import check_texts, check_types
 from intarsia.formats.writer import MemberEntry
 
 _FILE_WIDE = ("format_version", "intarsia_version", "torch_version", "graph_schema", "byte_order")
@@ -63,11 +64,14 @@ class Contents(NamedTuple):
             found = int(fields["format_version"])
             if found > FORMAT_VERSION:
                 raise _too_new(subject, found, fields.get("intarsia_version"))
+            check_texts(fields)
             shared = {key: fields[key] for key in _FILE_WIDE}
             methods = {str(name): _from_fields({**shared, **method}) for name, method in fields["methods"].items()}
             members = {str(name): MemberEntry(**entry) for name, entry in fields["members"].items()}
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise _unreadable(subject, f"{type(error).__name__}: {error}") from error
+            for entry in members.values():
+                check_types(entry)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+            raise _unreadable(subject, f"{type(error).__name__}: {first_line(error)}") from error
         if not methods:
             raise _unreadable(subject, "it has no method")
         return cls(methods, members)
@@ -114,17 +118,14 @@ def _to_fields(method: Method) -> dict[str, Any]:
 def _from_fields(fields: dict[str, Any]) -> Method:
     program = str(fields.pop("program"))
     ledger = fields["ledger"]
-    return Method(
-        program,
-        Manifest(
-            **{
-                **fields,
-                "engines": tuple(EngineEntry(**entry) for entry in fields["engines"]),
-                "writes": tuple(WriteEntry(**entry) for entry in fields["writes"]),
-                "ledger": None if ledger is None else Ledger.from_json(ledger),
-            }
-        ),
-    )
+    engines = tuple(EngineEntry(**entry) for entry in fields["engines"])
+    writes = tuple(WriteEntry(**entry) for entry in fields["writes"])
+    account = None if ledger is None else Ledger.from_json(ledger)
+    manifest = Manifest(**{**fields, "engines": engines, "writes": writes, "ledger": account})
+    for part in (manifest, *engines, *writes, *(account.entries if account else ())):
+        check_types(part)
+    packages = {str(space): str(package) for space, package in manifest.packages.items()}
+    return Method(program, replace(manifest, packages=packages))
 
 
 def _unreadable(subject: str, reason: str) -> FormatError:

@@ -14,6 +14,7 @@ from intarsia._torch import schema_version
 from intarsia.core.ledger import Ledger
 from intarsia.core.writes import written_placeholders
 from intarsia.formats.manifest import FORMAT_VERSION, EngineEntry, Manifest, WriteEntry
+from intarsia.formats.packages import packages_of
 
 _WRITE_KINDS: Mapping[OutputKind, Literal["buffer", "parameter", "input"]] = {
     OutputKind.BUFFER_MUTATION: "buffer",
@@ -43,6 +44,7 @@ def describe(
         _read_writes(program),
         None if entries is None else Ledger.from_json(entries),
         facts.get("coverage"),
+        packages_of(program),
     )
 
 

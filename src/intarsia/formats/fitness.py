@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
@@ -62,7 +63,7 @@ def check_fitness(path: Path) -> Fitness:
         )
     manifests = {name: method.manifest for name, method in contents.methods.items()}
     manifest = next(iter(manifests.values()))
-    obstacles = [*_faults_of_machine(manifest), *_faults_of_torch(manifest)]
+    obstacles = [*_faults_of_machine(manifest), *_faults_of_torch(manifest), *_faults_of_packages(manifests.values())]
     rebuilt = {}
     for name, engine in _name_engines(contents.methods):
         obstacle, reason = _judge_engine(engine)
@@ -89,6 +90,26 @@ def _faults_of_torch(manifest: Manifest) -> Iterator[str]:
             f"torch {manifest.torch_version} wrote its graph in version {manifest.graph_schema} of torch's schema, and "
             f"torch {here} here reads version {_major(_schema_version())}"
         )
+
+
+def _faults_of_packages(manifests: Iterable[Manifest]) -> Iterator[str]:
+    """Packages of operators that are not installed; another version than that of the writer is taken as it is."""
+    packages = {space: package for manifest in manifests for space, package in manifest.packages.items()}
+    for space, package in sorted(packages.items()):
+        name, _, made_with = package.partition(" ")
+        if not _is_installed(name, is_module=not made_with):
+            yield f"operators '{space}::...' need {package}, which is not installed"
+
+
+def _is_installed(name: str, *, is_module: bool) -> bool:
+    """Whether a package is installed, or a module that no package holds can be found; nothing is imported."""
+    if is_module:
+        return name.isidentifier() and PathFinder.find_spec(name) is not None
+    try:
+        version(name)
+    except (PackageNotFoundError, ValueError):
+        return False
+    return True
 
 
 def _schema_version() -> str:

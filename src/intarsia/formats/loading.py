@@ -1,28 +1,27 @@
-"""Read the exported programs of PT2 archives: ours as mapped tensors, those of other tools by torch."""
+"""Read the exported programs of PT2 archives: ours as mapped tensors, those of other tools in memory."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 
-from intarsia._torch import deserialize_graph, load_archive
-from intarsia.core.constants import attach_constants
-from intarsia.core.container import EngineContainer
-from intarsia.errors import EngineError, FormatError, IntarsiaError, first_line
+from intarsia._torch import deserialize_graph
+from intarsia.errors import FormatError, IntarsiaError, first_line, near_match
 from intarsia.formats.archive import Archive, check_kind, damaged, open_archive
 from intarsia.formats.contents import Contents, contents_of
 from intarsia.formats.directory import Member
-from intarsia.formats.engines import EngineReader, engine_tensor
+from intarsia.formats.engine_checks import check_engines
 from intarsia.formats.file_constants import FileConstants
+from intarsia.formats.foreign import read_foreign
+from intarsia.formats.graph import read_graph
 from intarsia.formats.integrity import Integrity
 from intarsia.formats.layout import (
     KINDS,
@@ -34,32 +33,34 @@ from intarsia.formats.layout import (
     table_member,
     tensor_member,
 )
-from intarsia.formats.manifest import EngineEntry, Manifest
+from intarsia.formats.manifest import Manifest
 from intarsia.formats.mapping import MappedTensors
+from intarsia.formats.members import check_own_members, checked_words
+from intarsia.formats.packages import describe_operators
 from intarsia.formats.payload import Payload, read_payloads
+from intarsia.formats.refusal import quoted
 
-# What torch says of a container whose class was registered where the file was written, and is not here.
-_UNKNOWN_CONTAINER = re.compile(
-    r"Deserializing (\S+) in pytree (?:is not registered|failed because .* is not registered)"
-)
+Engines: TypeAlias = Literal["verify", "rebuild"]
 
 
-class UnknownContainer(FormatError):
-    """A class among the arguments or outputs of a program in a file is not known in this process.
+class NotImported(FormatError):
+    """A file needs something that has to be imported first: a load imports nothing because a file says so.
 
     Attributes:
-        container: The name under which the class was registered: that of its module and its own, if nobody chose
-            another.
+        module: The module to import, as far as the file's names tell, or empty.
     """
 
-    def __init__(self, subject: str, container: str, *, fix: str) -> None:
-        self.container = container
-        super().__init__(
-            subject,
-            found=f"arguments or outputs in a {container}, which this process does not know",
-            expected="containers that are registered as pytree nodes of torch",
-            fix=fix,
-        )
+    def __init__(self, subject: str, *, found: str, expected: str, fix: str, module: str) -> None:
+        super().__init__(subject, found=found, expected=expected, fix=fix)
+        self.module = module
+
+
+class UnknownContainer(NotImported):
+    """A class among the arguments or outputs of a program in a file is not known in this process."""
+
+
+class UnknownOperator(NotImported):
+    """Operators of a program in a file are not known in this process."""
 
 
 class LoadedMethod(NamedTuple):
@@ -77,20 +78,17 @@ class LoadedMethod(NamedTuple):
     check: Callable[[], None] | None
 
 
-def load_pt2(path: str | os.PathLike[str]) -> LoadedMethod:
-    """Read the exported program of a PT2 archive that holds one.
-
-    Load only files that you trust: torch unpickles some of what it finds in an archive of its own, and evaluates some
-    of what it finds in every archive, and nothing here stops it yet.
+def load_pt2(path: str | os.PathLike[str], *, allow: Iterable[str] = (), engines: Engines = "verify") -> LoadedMethod:
+    """Read the exported program of a PT2 archive that holds one, as `load_methods` does.
 
     Raises:
         FormatError: The path is none, or the file is missing, cut short, damaged, or something else than a PT2
             archive of one method.
-        UnknownContainer: The class of a container among its arguments or outputs has to be imported first.
+        NotImported: An operator, or the class of a container among its arguments or outputs, has to be imported.
         UnsupportedVersion: A newer intarsia wrote it; nothing of it was loaded.
         EngineError: An engine's bytes are not those that were written; names the engine and the file.
     """
-    methods = load_methods(path)
+    methods = load_methods(path, allow=allow, engines=engines)
     if len(methods) > 1:
         raise FormatError(
             str(path),
@@ -102,38 +100,51 @@ def load_pt2(path: str | os.PathLike[str]) -> LoadedMethod:
     return method
 
 
-def load_methods(path: str | os.PathLike[str], *, verify: bool = False) -> dict[str, LoadedMethod]:
+def load_methods(
+    path: str | os.PathLike[str],
+    *,
+    allow: Iterable[str] = (),
+    engines: Engines = "verify",
+    verify: bool = False,
+) -> dict[str, LoadedMethod]:
     """Read the exported programs of a PT2 archive, by the names of their methods.
 
-    Tensors of a file that intarsia wrote are mapped: see `MappedTensors`. What another tool wrote is read by torch.
+    Tensors of a file that intarsia wrote are mapped: see `MappedTensors`. Nothing of the file is run and nothing is
+    unpickled: what would have to be is refused, before it is read.
 
     Args:
         path: Of the archive.
+        allow: With "pickle", pickles in a file of another tool are loaded, which can run code.
+        engines: "verify" compares engines with their hashes; "rebuild" leaves their compiled forms out, too.
         verify: Whether to compare every byte with its hash now; otherwise tensors are compared by `check` of a method.
 
     Raises:
         FormatError: The file is missing, cut short, damaged, or something else than a PT2 archive; or `verify` is True
             and another tool wrote it.
-        UnknownContainer: The class of a container among the arguments or outputs has to be imported first.
+        NotImported: An operator, or the class of a container among arguments or outputs, has to be imported first.
         UnsupportedVersion: A newer intarsia wrote it; nothing of it was loaded.
         EngineError: An engine's bytes are not those that were written; names the engine and the file.
     """
-    path = checked_path(path)
+    path, words = checked_path(path), checked_words(allow)
+    if engines not in get_args(Engines):
+        raise _unknown_choice(engines)
     with open_archive(path) as archive:
         if MANIFEST_MEMBER in archive.members:
-            methods = _read(archive, verify=verify)
+            methods, beside = _read(archive, verify=verify)
         else:
             check_kind(archive)
-            methods = {METHOD: LoadedMethod(_read_foreign(archive), None, None)}
-            _check_engines(path, methods, None)
             if verify:
                 raise _without_hashes(path)
+            methods, beside = {METHOD: LoadedMethod(_read_foreign(archive, words), None, None)}, None
+    with telling(path):
+        check_engines(path, [method[:2] for method in methods.values()], beside, rebuild=engines == "rebuild")
     return methods
 
 
-def _read(archive: Archive, *, verify: bool) -> dict[str, LoadedMethod]:
-    """The methods of an archive of ours. Its directory is judged before a member is read."""
+def _read(archive: Archive, *, verify: bool) -> tuple[dict[str, LoadedMethod], FileConstants]:
+    """The methods of an archive of ours, and what their engines refer to; the directory is judged first."""
     directory = archive.directory()
+    check_own_members(archive.path, directory.values())
     contents = contents_of(archive, directory)
     _compare_members(archive.path, directory, contents)
     _check_byte_order(archive)
@@ -147,12 +158,14 @@ def _read(archive: Archive, *, verify: bool) -> dict[str, LoadedMethod]:
     integrity = Integrity(archive.path, archive.file, directory, contents.members)
     methods = {}
     for name, (program, manifest) in contents.methods.items():
-        text = _read_checked(archive, contents, graph_member(program))
-        with _telling(archive.path):
+        member = graph_member(program)
+        text = _read_checked(archive, contents, member)
+        values = _read_values(archive, member, text, manifest=manifest)
+        with telling(archive.path):
             state, constants = (
                 {key: tensors.tensor(payload) for key, payload in tables[program, kind].items()} for kind in KINDS
             )
-            exported = deserialize_graph(text, state, constants)
+            exported = deserialize_graph(values, state, constants)
         engines = {engine.constant for engine in manifest.engines}
         members = {
             tensor_member(kind, payload.member)
@@ -161,16 +174,39 @@ def _read(archive: Archive, *, verify: bool) -> dict[str, LoadedMethod]:
             if kind == "weights" or key not in engines
         }
         methods[name] = LoadedMethod(exported, manifest, partial(integrity.check, members))
-    _check_engines(archive.path, methods, FileConstants(archive.path, archive.file, directory, contents.members))
     if verify:
         integrity.check(contents.members)
-    return methods
+    return methods, FileConstants(archive.path, archive.file, directory, contents.members)
 
 
-def _read_foreign(archive: Archive) -> torch.export.ExportedProgram:
-    archive.file.seek(0)
-    with _telling(archive.path):
-        return load_archive(archive.file)["model"]
+def _read_foreign(archive: Archive, allow: frozenset[str]) -> torch.export.ExportedProgram:
+    with telling(archive.path):
+        _check_byte_order(archive)
+        return read_foreign(archive, partial(_read_values, archive, allow=allow), allow)
+
+
+def _read_values(
+    archive: Archive,
+    member: str,
+    text: bytes,
+    *,
+    manifest: Manifest | None = None,
+    allow: frozenset[str] = frozenset(),
+) -> dict[str, Any]:
+    """The JSON values of a graph, which torch may read."""
+    values, findings = read_graph(text, f"{archive.path}, member {quoted(member)}", allow=allow)
+    if findings.operators:
+        packages = manifest.packages if manifest else {}
+        raise UnknownOperator(
+            str(archive.path),
+            found=f"operators that this process does not know: {describe_operators(findings.operators, packages)}",
+            expected="operators that are registered with torch",
+            fix="Import the packages that register them before loading: a load imports nothing by itself.",
+            module="",
+        )
+    if findings.containers:
+        raise unknown_container(archive.path, findings.containers)
+    return values
 
 
 def _read_table(archive: Archive, contents: Contents, member: str) -> dict[str, Payload]:
@@ -180,7 +216,7 @@ def _read_table(archive: Archive, contents: Contents, member: str) -> dict[str, 
 def _read_checked(archive: Archive, contents: Contents, member: str) -> bytes:
     """The bytes of a member, compared with their hash."""
     if member not in contents.members:
-        raise damaged(archive.path, f"no member {member!r}")
+        raise damaged(archive.path, f"no member {quoted(member)}")
     data = archive.read(member)
     if hashlib.sha256(data).hexdigest() != contents.members[member].sha256:
         raise damaged(archive.path, f"a damaged member {member!r}")
@@ -211,22 +247,31 @@ def _check_byte_order(archive: Archive) -> None:
 
 
 @contextmanager
-def _telling(path: Path) -> Iterator[None]:
-    """Tell in our words what torch says of a file."""
+def telling(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Tell in our words what torch says of a file, or what cannot be made of it.
+
+    Raises:
+        FormatError: Something else than an error of intarsia was raised meanwhile.
+    """
     try:
         yield
     except IntarsiaError:
         raise
     except Exception as error:
-        container = _UNKNOWN_CONTAINER.match(str(error))
-        if container is not None:
-            raise _unknown_container(path, container[1]) from error
-        raise damaged(path, f"contents that torch cannot read ({type(error).__name__}: {first_line(error)})") from error
+        raise damaged(
+            Path(path), f"contents that torch cannot read ({type(error).__name__}: {first_line(error)})"
+        ) from error
 
 
-def _unknown_container(path: Path, name: str) -> UnknownContainer:
-    fix = "Import its module before loading, or register it under that name: a load imports nothing by itself."
-    return UnknownContainer(str(path), name, fix=fix)
+def unknown_container(path: str | os.PathLike[str], names: Sequence[str]) -> UnknownContainer:
+    """The error for classes among arguments or outputs that this process does not know."""
+    return UnknownContainer(
+        str(path),
+        found=f"arguments or outputs in a {', '.join(names)}, which this process does not know",
+        expected="containers that are registered as pytree nodes of torch",
+        fix="Import its module before loading, or register it under that name: a load imports nothing by itself.",
+        module=names[0].rpartition(".")[0],
+    )
 
 
 def _without_hashes(path: Path) -> FormatError:
@@ -238,36 +283,11 @@ def _without_hashes(path: Path) -> FormatError:
     )
 
 
-def _check_engines(path: Path, methods: Mapping[str, LoadedMethod], constants: FileConstants | None) -> None:
-    """Compare the engines with their hashes and the manifest, and let them find what is beside their containers."""
-    reader = EngineReader()
-    try:
-        for program, manifest, _ in methods.values():
-            containers = reader.read(program)
-            if manifest is not None:
-                _compare_engines(manifest.engines, containers)
-            for name, container in containers.items():
-                if constants is not None and container.outside:
-                    constants.check(container)
-                    attach_constants(engine_tensor(program, name), container.digest, constants)
-    except EngineError as error:
-        raise EngineError(
-            f"{error.subject} in {path}",
-            found=error.found,
-            expected=error.expected,
-            consequence=error.consequence,
-            fix=error.fix,
-        ) from error
-
-
-def _compare_engines(expected: Sequence[EngineEntry], found: Mapping[str, EngineContainer]) -> None:
-    entries = [EngineEntry.of(constant, container, container) for constant, container in found.items()]
-    for entry in expected:
-        if entry not in entries:
-            raise EngineError(
-                f"engine {entry.name!r} (constant {entry.constant!r})",
-                found="another engine, or none, in its place",
-                expected=f"the one whose SHA-256 is {entry.sha256[:16]}...",
-                consequence="The program would compute something else.",
-                fix="Save the program again.",
-            )
+def _unknown_choice(engines: str) -> FormatError:
+    choices = get_args(Engines)
+    return FormatError(
+        "engines",
+        found=repr(engines),
+        expected=" or ".join(map(repr, choices)),
+        fix=near_match(str(engines), choices) or "Leave it out to compare engines with their hashes.",
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from intarsia.core.ledger import Ledger
@@ -95,6 +95,7 @@ class Manifest:
         writes: Every write of the program.
         ledger: The account of the export, or None when the program was not exported by intarsia.
         coverage: Where each operator runs, as JSON values, or None when the program was not compiled by intarsia.
+        packages: The package that provides operators, by their namespace, where it is neither torch nor intarsia.
     """
 
     format_version: int
@@ -106,3 +107,4 @@ class Manifest:
     writes: tuple[WriteEntry, ...]
     ledger: Ledger | None
     coverage: Mapping[str, Any] | None
+    packages: Mapping[str, str] = field(default_factory=dict)

@@ -12,7 +12,9 @@ import torch
 from intarsia.errors import FormatError
 from intarsia.formats.directory import Member
 from intarsia.formats.layout import Kind, tensor_member
+from intarsia.formats.limits import REPEATED_BYTES
 from intarsia.formats.payload import Payload
+from intarsia.formats.refusal import quoted
 from intarsia.formats.writer import ALIGNMENT
 
 
@@ -31,15 +33,23 @@ class MappedTensors:
         file: The archive.
         directory: Its members.
         payloads: Every tensor of the archive, with its folder.
+        copied: Whether the tensors are read into memory instead, each when it is made.
 
     Raises:
         FormatError: A tensor's bytes are not in the archive.
     """
 
     def __init__(
-        self, path: Path, file: IO[bytes], directory: Mapping[str, Member], payloads: Iterable[tuple[Kind, Payload]]
+        self,
+        path: Path,
+        file: IO[bytes],
+        directory: Mapping[str, Member],
+        payloads: Iterable[tuple[Kind, Payload]],
+        *,
+        copied: bool = False,
     ) -> None:
         self._file = file
+        self._copied = copied
         self._whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         self._storages: dict[tuple[int, torch.device], torch.UntypedStorage] = {}
         self._tensors: dict[Payload, torch.Tensor] = {}
@@ -84,7 +94,7 @@ class MappedTensors:
             mapping = mmap.mmap(self._file.fileno(), length, access=mmap.ACCESS_COPY, offset=start)
         data = torch.frombuffer(mapping, dtype=torch.uint8, count=member.size_bytes, offset=member.offset - start)
         # Only an archive that was packed anew has members that operators could not use where they lie.
-        return data if member.offset % ALIGNMENT == 0 else data.clone()
+        return data.clone() if self._copied or member.offset % ALIGNMENT else data
 
 
 def _find(path: Path, directory: Mapping[str, Member], kind: Kind, payload: Payload) -> Member:
@@ -93,8 +103,15 @@ def _find(path: Path, directory: Mapping[str, Member], kind: Kind, payload: Payl
     if member is None or payload.end_bytes > member.size_bytes:
         raise FormatError(
             str(path),
-            found=f"a tensor that ends at byte {payload.end_bytes} of {name!r}",
+            found=f"a tensor that ends at byte {payload.end_bytes} of {quoted(name)}",
             expected=f"at most {member.size_bytes}" if member else "a member of this name",
             fix="Copy or save the file again.",
+        )
+    if payload.size_bytes > max(member.size_bytes, REPEATED_BYTES):
+        raise FormatError(
+            str(path),
+            found=f"a tensor of {payload.size_bytes} bytes that repeats the {member.size_bytes} of {quoted(name)}",
+            expected=f"at most {REPEATED_BYTES}",
+            fix="Let the model expand the tensor when it runs.",
         )
     return member

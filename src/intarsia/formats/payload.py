@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 
 from intarsia._torch import dtype_codes
-from intarsia.errors import FormatError
+from intarsia.errors import FormatError, first_line
+from intarsia.formats.refusal import quoted
 
 _STRIDED = 7  # the number of the only layout
+_MOST_DIMENSIONS = 64  # torch has no more
 
 
 class Payload(NamedTuple):
@@ -41,6 +45,11 @@ class Payload(NamedTuple):
     offset: int
 
     @property
+    def size_bytes(self) -> int:
+        """Number of bytes that the tensor would have if it repeated none."""
+        return math.prod(self.sizes) * self.dtype.itemsize
+
+    @property
     def end_bytes(self) -> int:
         """Number of the member's bytes up to the tensor's last one."""
         return end_bytes(self.sizes, self.strides, self.offset, self.dtype.itemsize)
@@ -64,22 +73,48 @@ def write_payloads(payloads: Mapping[str, Payload]) -> bytes:
     return json.dumps({"config": {name: _to_json(payload) for name, payload in payloads.items()}}).encode()
 
 
-def read_payloads(text: bytes, subject: str) -> dict[str, Payload]:
-    """The payloads that `write_payloads` wrote.
+def read_payloads(text: bytes, subject: str, *, memory_of: Callable[[str], int] | None = None) -> dict[str, Payload]:
+    """The payloads that `write_payloads` wrote, or torch.
+
+    Args:
+        text: JSON.
+        subject: Names the file and member in errors.
+        memory_of: Gives the number of a member's memory; where it is None, the table tells.
 
     Raises:
-        FormatError: It is not such a text, or a tensor is pickled; `subject` names the file and member.
+        FormatError: It is not such a text, or a tensor is pickled.
     """
+    with _telling(subject):
+        entries = _entries(text)
+        return {name: _from_json(entry, memory_of) for name, entry in entries.items()}
+
+
+def pickled_names(text: bytes, subject: str) -> list[str]:
+    """Names of the tensors and objects in a table whose bytes are a pickle.
+
+    Raises:
+        FormatError: It is no table; `subject` names the file and member.
+    """
+    with _telling(subject):
+        return [name for name, entry in _entries(text).items() if entry["use_pickle"] is not False]
+
+
+@contextmanager
+def _telling(subject: str) -> Iterator[None]:
     try:
-        entries = json.loads(text)["config"]
-        return {name: _from_json(entry) for name, entry in entries.items()}
-    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError, OverflowError) as error:
         raise FormatError(
             subject,
-            found=f"a table of tensors that cannot be read ({type(error).__name__}: {error})",
+            found=f"a table of tensors that cannot be read ({type(error).__name__}: {first_line(error)})",
             expected="tensors as raw bytes",
             fix="Save the program again.",
         ) from error
+
+
+def _entries(text: bytes) -> dict[str, Any]:
+    entries: dict[str, Any] = json.loads(text)["config"]
+    return entries
 
 
 def _to_json(payload: Payload) -> dict[str, Any]:
@@ -101,17 +136,17 @@ def _to_json(payload: Payload) -> dict[str, Any]:
     }
 
 
-def _from_json(entry: Mapping[str, Any]) -> Payload:
+def _from_json(entry: Mapping[str, Any], memory_of: Callable[[str], int] | None) -> Payload:
     meta = entry["tensor_meta"]
     if entry["use_pickle"] is not False or meta["layout"] != _STRIDED:
         raise ValueError("a tensor that is pickled, or not dense")
     sizes, strides = (tuple(_count(item["as_int"]) for item in meta[key]) for key in ("sizes", "strides"))
-    if len(sizes) != len(strides):
+    if len(sizes) != len(strides) or len(sizes) > _MOST_DIMENSIONS:
         raise ValueError(f"{len(sizes)} sizes and {len(strides)} strides")
     device = meta["device"]
     return Payload(
         member=str(entry["path_name"]),
-        memory=_count(entry["memory"]),
+        memory=_count(entry["memory"]) if memory_of is None else memory_of(str(entry["path_name"])),
         is_parameter=bool(entry["is_param"]),
         dtype=_dtypes_by_code()[meta["dtype"]],
         device=torch.device(device["type"], device["index"]),
@@ -129,5 +164,5 @@ def _dtypes_by_code() -> dict[int, torch.dtype]:
 
 def _count(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} for a number")
+        raise ValueError(f"{quoted(value)} for a number")
     return value

@@ -73,6 +73,10 @@ _MEMBERS = (
     ),
     ("data.pkl", _CHECKPOINT),
 )
+_OLD_PROGRAM = Kind(
+    "a program in the layout of torch 2.7 or older, which holds pickles",
+    "Where you trust it: load it with that torch, and save it with a newer one.",
+)
 # A program that torch finds, and what intarsia says of all others.
 _PROGRAMS = frozenset(["models/model.json", "extra/intarsia_manifest.json"])
 _OTHER_ZIP = Kind("a zip archive of another kind", "Load it with the tool that wrote it.")
@@ -132,6 +136,8 @@ def kind_of_members(names: Collection[str]) -> Kind:
             "a PT2 archive without a program named 'model'",
             f"It holds {', '.join(programs)}: save the one that you want with torch.export.save.",
         )
+    if "serialized_exported_program.json" in names:
+        return _OLD_PROGRAM
     if names and all(name.endswith(".npy") for name in names):
         return Kind("a NumPy archive", "Load it with numpy.load.")
     return next((kind for start, kind in _MEMBERS if any(name.startswith(start) for name in below)), _OTHER_ZIP)

@@ -17,7 +17,7 @@ ALIGNMENT = 64
 _ROOT = "archive"
 # An extra field of this kind holds the alignment and zeros; tools that align archives know it.
 _PADDING = struct.Struct("<3H")
-_PADDING_KIND = 0xD935
+PADDING_KIND = 0xD935
 # From here on the sizes stand in a field of their own, well below where `zipfile` would decide so by itself.
 _BIG = 1 << 30
 
@@ -116,5 +116,5 @@ class Writer:
         info.file_size, info.compress_size, info.CRC = size_bytes, 0, 0
         start = self._file.tell() + len(info.FileHeader(zip64=size_bytes >= _BIG)) + _PADDING.size
         padding = -start % ALIGNMENT
-        info.extra = _PADDING.pack(_PADDING_KIND, 2 + padding, ALIGNMENT) + bytes(padding)
+        info.extra = _PADDING.pack(PADDING_KIND, 2 + padding, ALIGNMENT) + bytes(padding)
         return info

@@ -12,13 +12,18 @@ import torch
 from intarsia.core.signature import SHORT_NAMES
 from intarsia.verification.bits import difference
 from intarsia.verification.result import Leaf
-from intarsia.verification.tolerances import EXACT, tolerance_of
+from intarsia.verification.tolerances import EXACT, Tolerance, tolerance_of
 
 
 class LeafErrors:
-    """Collects the errors of every leaf: the largest of all calls counts."""
+    """Collects the errors of every leaf: the largest of all calls counts.
 
-    def __init__(self) -> None:
+    Args:
+        coarsest: For each leaf, the coarsest dtype that it passes through; its own where none is told.
+    """
+
+    def __init__(self, coarsest: Mapping[str, torch.dtype]) -> None:
+        self._coarsest = coarsest
         self._leaves: dict[str, Leaf] = {}
 
     def add(self, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
@@ -29,7 +34,7 @@ class LeafErrors:
             elif name not in expected:
                 leaf = _incomparable(name, found[name], "the model does not return it")
             else:
-                leaf = compare_leaf(name, found[name], expected[name])
+                leaf = compare_leaf(name, found[name], expected[name], self._coarsest.get(name))
             known = self._leaves.get(name)
             self._leaves[name] = leaf if known is None else _worst(known, leaf)
 
@@ -38,10 +43,11 @@ class LeafErrors:
         return tuple(self._leaves.values())
 
 
-def compare_leaf(name: str, found: Any, expected: Any) -> Leaf:
+def compare_leaf(name: str, found: Any, expected: Any, coarsest: torch.dtype | None = None) -> Leaf:
     """Error of one leaf of one call.
 
-    NaN equals NaN, and an infinity equals itself only.
+    NaN equals NaN, and an infinity equals itself only. What is no floating-point number is exact; the tolerance of all
+    others is that of `coarsest`, where it is larger than that of their own dtype.
 
     Example:
         >>> leaf = compare_leaf("output", torch.tensor([1.0, 2.5]), torch.tensor([1.0, 2.0]))
@@ -51,10 +57,11 @@ def compare_leaf(name: str, found: Any, expected: Any) -> Leaf:
     if not (isinstance(found, torch.Tensor) and isinstance(expected, torch.Tensor)):
         text = difference(found, expected)
         return _incomparable(name, found, text) if text else _leaf(name, found, 0.0, 0.0, ok=True)
+    allowed = tolerance_of(found.dtype, coarsest)
     if found.dtype != expected.dtype or found.shape != expected.shape:
         return _incomparable(name, found, difference(found, expected))
     if not found.numel():
-        return _leaf(name, found, 0.0, 0.0, ok=True)
+        return _leaf(name, found, 0.0, 0.0, ok=True, allowed=allowed)
     if found.dtype not in SHORT_NAMES or found.layout is not torch.strided:
         text = difference(found, expected)
         return _incomparable(name, found, text) if text else _leaf(name, found, 0.0, 0.0, ok=True)
@@ -64,20 +71,28 @@ def compare_leaf(name: str, found: Any, expected: Any) -> Leaf:
     equal = (found == expected.to(found.device)) | (one.isnan() & other.isnan())
     error = torch.where(equal, 0.0, (one - other).abs()).nan_to_num(nan=math.inf, posinf=math.inf)
     scale = torch.where(other.isfinite(), other.abs(), 0.0)
-    allowed = tolerance_of(found.dtype)
     within = equal
     if allowed is not EXACT:
         within = equal | (error <= allowed.absolute + allowed.relative * scale)
     largest, height = float(error.max()), float(scale.max())
     relative = largest / height if height else (math.inf if largest else 0.0)
-    return _leaf(name, found, largest, relative, ok=bool(within.all()))
+    return _leaf(name, found, largest, relative, ok=bool(within.all()), allowed=allowed)
 
 
-def _leaf(name: str, value: Any, absolute: float, relative: float, *, ok: bool, note: str = "") -> Leaf:
+def _leaf(
+    name: str,
+    value: Any,
+    absolute: float,
+    relative: float,
+    *,
+    ok: bool,
+    note: str = "",
+    allowed: Tolerance = EXACT,
+) -> Leaf:
     if not isinstance(value, torch.Tensor):
-        return Leaf(name, type(value).__name__, None, absolute, relative, EXACT, ok, note)
+        return Leaf(name, type(value).__name__, None, absolute, relative, allowed, ok, note)
     dtype = SHORT_NAMES.get(value.dtype, str(value.dtype).removeprefix("torch."))
-    return Leaf(name, dtype, tuple(value.shape), absolute, relative, tolerance_of(value.dtype), ok, note)
+    return Leaf(name, dtype, tuple(value.shape), absolute, relative, allowed, ok, note)
 
 
 def _incomparable(name: str, value: Any, note: str) -> Leaf:

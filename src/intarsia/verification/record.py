@@ -29,11 +29,13 @@ class Model:
         sides: Its entry points, by the names of the methods.
         tensors: Its own tensors that have the names of watched state, by name.
         misfits: How the names of the arguments of each differ from the program's inputs, or no text.
+        coarsest: For each leaf, the coarsest dtype that it passes through.
     """
 
     sides: Sides
     tensors: dict[str, torch.Tensor]
     misfits: Mapping[str, str]
+    coarsest: Mapping[str, torch.dtype]
 
 
 class Record:
@@ -61,7 +63,7 @@ class Record:
         self._model = model
         self._watched = watched
         self._differences: dict[str, str] = {}
-        self.leaves = LeafErrors()
+        self.leaves = LeafErrors(model.coarsest if model else {})
         self.calls = 0
         self.retrace_fault = ""
         self._stop = ""

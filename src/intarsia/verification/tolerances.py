@@ -37,11 +37,19 @@ TOLERANCES: Mapping[torch.dtype, Tolerance] = {
 }
 
 
-def tolerance_of(dtype: torch.dtype) -> Tolerance:
-    """The tolerance of a dtype.
+def tolerance_of(dtype: torch.dtype, coarsest: torch.dtype | None = None) -> Tolerance:
+    """The tolerance of a tensor.
+
+    Args:
+        dtype: Its dtype.
+        coarsest: The coarsest dtype that it passes through, if that is known: an f32 tensor that was bf16 on the way is
+            as exact as bf16. What is no floating-point number is exact whatever it passes through.
 
     Example:
         >>> str(tolerance_of(torch.float32)), str(tolerance_of(torch.int64))
         ('0.0001 + 0.0001*|x|', 'exact')
     """
-    return TOLERANCES.get(dtype, EXACT)
+    own = TOLERANCES.get(dtype, EXACT)
+    if own is EXACT or coarsest is None:
+        return own
+    return max(own, TOLERANCES.get(coarsest, EXACT), key=lambda tolerance: tolerance.relative)

@@ -16,6 +16,7 @@ from intarsia.verification.double import Double
 from intarsia.verification.drawing import Call, Drawing
 from intarsia.verification.graphs import state_key
 from intarsia.verification.parity import compare_programs, excuse, no_comparison
+from intarsia.verification.precision import coarsest_dtypes
 from intarsia.verification.record import Model, Record
 from intarsia.verification.reference import Entry, Reference, read_references
 from intarsia.verification.result import Verification
@@ -282,4 +283,4 @@ def read_model(
     tensors = {name: first.named[name] for name in watched.tensors if name in first.named}
     sides = {name: reference.side(double) for name, reference in references.items()}
     misfits = {name: reference.misfit(programs[name]) for name, reference in references.items()}
-    return Model(sides, tensors, misfits)
+    return Model(sides, tensors, misfits, coarsest_dtypes(programs))

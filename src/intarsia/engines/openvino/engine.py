@@ -22,6 +22,9 @@ from intarsia.engines.openvino.positions import InputPositions
 from intarsia.engines.openvino.source import unpack_model
 from intarsia.errors import ArgumentError, EngineBuildFailed, EngineError, EngineRefused, shorten
 
+# The one property that leads to the disk. A file brings the options of its engines, and must not choose a place here.
+_PLACE = "WEIGHTS_PATH"
+
 
 class OpenVINOEngine:
     """A compiled model that maps tensors to tensors; see `intarsia.core.backend.Engine`.
@@ -121,7 +124,9 @@ def rebuild_engine(source: memoryview, options: Mapping[str, Any]) -> OpenVINOEn
 
 def _read_properties(options: Mapping[str, Any]) -> dict[str, Any]:
     """The properties to compile with, of what `build_engine` stored."""
-    return complete_options({name: value for name, value in options.items() if name not in (POSITIONS, WIDENED)})
+    return complete_options(
+        {name: value for name, value in options.items() if name not in (POSITIONS, WIDENED, _PLACE)}
+    )
 
 
 def compile_model(model: Any, properties: Mapping[str, Any]) -> Any:

@@ -13,6 +13,8 @@ import torch
 from intarsia._torch import deserialize_graph, serialize_graph
 from intarsia.core.container import EngineContainer
 from intarsia.errors import FormatError, UnsupportedVersion
+from intarsia.formats.graph import read_graph
+from intarsia.formats.loading import telling, unknown_container
 from intarsia.formats.pte.boundary import boundary_of
 from intarsia.formats.pte.precision import EngineFacts, wanted_precision
 
@@ -71,8 +73,7 @@ def read_description(text: Any, subject: str) -> Description:
             )
         methods = fields["methods"]
         boundaries = {
-            str(name): deserialize_graph(base64.b64decode(method["boundary"]), {}, {})
-            for name, method in methods.items()
+            str(name): _read_boundary(base64.b64decode(method["boundary"]), subject) for name, method in methods.items()
         }
         facts = {str(name): [EngineFacts(*one) for one in method["engines"]] for name, method in methods.items()}
         return Description(boundaries, facts)
@@ -83,3 +84,11 @@ def read_description(text: Any, subject: str) -> Description:
             expected="what intarsia.save wrote",
             fix="Save the program again.",
         ) from error
+
+
+def _read_boundary(text: bytes, subject: str) -> torch.export.ExportedProgram:
+    values, findings = read_graph(text, subject, allow=frozenset())
+    if findings.containers:
+        raise unknown_container(subject, findings.containers)
+    with telling(subject):
+        return deserialize_graph(values, {}, {})

@@ -42,13 +42,14 @@ def has_pte_ending(path: object) -> bool:
     return isinstance(path, str | os.PathLike) and Path(path).suffix == ".pte"
 
 
-def open_pte(path: str | os.PathLike[str], *, verify: bool = False) -> PteFile:
+def open_pte(path: str | os.PathLike[str], *, rebuild: bool = False, verify: bool = False) -> PteFile:
     """Read what a `.pte` says of itself.
 
     Load only files that you trust: they hold compiled engines.
 
     Args:
         path: Of the file.
+        rebuild: Refused, for the file has no portable forms of engines.
         verify: Refused, for the file has no hashes.
 
     Raises:
@@ -57,12 +58,13 @@ def open_pte(path: str | os.PathLike[str], *, verify: bool = False) -> PteFile:
         UnsupportedVersion: A newer intarsia wrote it.
     """
     path = checked_path(path)
-    if verify:
+    if rebuild or verify:
+        option = "verify=True" if verify else "engines='rebuild'"
         raise FormatError(
             str(path),
-            found="a .pte file, which has no hashes",
-            expected="a .pt2 file, to be verified",
-            fix="Load it without verify=True.",
+            found=f"a .pte file, which has no {'hashes' if verify else 'portable forms of engines'}",
+            expected=f"a .pt2 file for {option}",
+            fix=f"Load it without {option}.",
         )
     _check_header(path)
     program = _open(path)

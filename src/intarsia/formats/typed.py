@@ -1,0 +1,69 @@
+"""Values of JSON, compared with the types that a class declares, and with what may be shown on a terminal."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+_PLAIN = (str, int, bool, float, type(None))
+
+
+def check_types(value: Any) -> None:
+    """Compare the fields of a dataclass or named tuple, made of JSON values, with its declaration, where that is plain.
+
+    Raises:
+        TypeError: A field has another type.
+
+    Example:
+        >>> from intarsia.formats.writer import MemberEntry
+        >>> check_types(MemberEntry("3", "ab"))
+        Traceback (most recent call last):
+        TypeError: size_bytes of MemberEntry is a str
+    """
+    for name, allowed in _fields(type(value)).items():
+        found = getattr(value, name)
+        if type(found) not in allowed:
+            raise TypeError(f"{name} of {type(value).__name__} is a {type(found).__name__}")
+
+
+def check_texts(value: Any) -> None:
+    r"""Refuse texts with control characters among JSON values: they could steer the terminal that shows them.
+
+    Raises:
+        ValueError: There is one.
+
+    Example:
+        >>> check_texts({"reason": "is kept" + chr(27)})
+        Traceback (most recent call last):
+        ValueError: the text 'is kept\x1b'
+    """
+    waiting = [value]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, Mapping):
+            waiting += [*found.keys(), *found.values()]
+        elif isinstance(found, list):
+            waiting += found
+        elif isinstance(found, str) and not found.replace("\n", " ").isprintable():
+            raise ValueError(f"the text {found!a}")
+
+
+_known: dict[type, dict[str, tuple[type, ...]]] = {}
+
+
+def _fields(kind: type) -> dict[str, tuple[type, ...]]:
+    """The types that each field may have; fields of other than plain types are left out."""
+    if kind not in _known:
+        hints = {name: _options(hint) for name, hint in typing.get_type_hints(kind).items()}
+        _known[kind] = {name: options for name, options in hints.items() if set(options) <= set(_PLAIN)}
+    return _known[kind]
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return typing.get_args(hint)
+    if typing.get_origin(hint) is typing.Literal:
+        return (str,)
+    return (hint,)
