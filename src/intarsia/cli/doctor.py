@@ -111,7 +111,7 @@ except Exception as error:
 def _try_pte(versions: Mapping[str, str]) -> str:
     from intarsia.formats.pte.combination import find_fault
 
-    fault = find_fault(**versions)
+    fault = find_fault(executorch=versions.get("executorch", ""), openvino=versions.get("openvino", ""))
     if fault:
         return fault
     with tempfile.TemporaryDirectory() as folder:
