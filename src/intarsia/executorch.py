@@ -50,6 +50,10 @@ def to_edge(
             method that is not there.
         MutationError: A write would be lost.
         FormatError: ExecuTorch refuses a program.
+
+    Example:
+        >>> edge = to_edge(hybrid, partitioners=[])  # doctest: +SKIP
+        >>> edge.to_executorch(backend_config()).save("model.pte")  # doctest: +SKIP
     """
     return lower_to_edge(
         programs_of(hybrid_or_program_or_methods),

@@ -55,6 +55,12 @@ class ExecutorchProgram:
         name: Name of the method.
         boundary: A program with the inputs, ranges and structures of the method.
         file: What runs it.
+
+    Example:
+        >>> file = LoadedFile(lambda: {"forward": lambda inputs: [inputs[0].relu()]})
+        >>> program = ExecutorchProgram("forward", torch.export.export(torch.nn.ReLU(), (torch.ones(3),)), file)
+        >>> program(torch.tensor([-1.0, 0.0, 2.0]))
+        tensor([0., 0., 2.])
     """
 
     def __init__(self, name: str, boundary: torch.export.ExportedProgram, file: LoadedFile) -> None:
@@ -124,6 +130,12 @@ class ExecutorchMethods:
     Args:
         boundaries: Programs with the inputs, ranges and structures of the methods, by name.
         file: What runs them.
+
+    Example:
+        >>> file = LoadedFile(lambda: {"halve": lambda inputs: [inputs[0] / 2]})
+        >>> boundary = torch.export.export(torch.nn.ReLU(), (torch.ones(3),))
+        >>> ExecutorchMethods({"halve": boundary}, file).halve(torch.ones(3))
+        tensor([0.5000, 0.5000, 0.5000])
     """
 
     def __init__(self, boundaries: Mapping[str, torch.export.ExportedProgram], file: LoadedFile) -> None:

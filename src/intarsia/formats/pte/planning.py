@@ -18,6 +18,10 @@ def backend_config(**changes: Any) -> Any:
 
     Raises:
         EngineUnavailable: ExecuTorch is not installed, or its versions do not go together.
+
+    Example:
+        >>> backend_config(extract_delegate_segments=True)  # doctest: +SKIP
+        ExecutorchBackendConfig(...)
     """
     exir = import_executorch("exir")
     passes = import_executorch("exir.passes")
