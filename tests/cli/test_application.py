@@ -348,7 +348,7 @@ def test_an_interruption_of_a_command_that_writes_nothing_speaks_of_no_file(
     def stop(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(api, "load", stop)
+    monkeypatch.setattr(api, "load_pt2", stop)
     result = invoke("inspect", "m.pt2")
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (130, "interrupted")
 
