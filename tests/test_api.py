@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.builders.damage import flip_bit
 from torch.export import Dim
 
 import intarsia
+from builders.damage import flip_bit
 from intarsia import api
 from intarsia.core.backend import BuiltEngine
 from intarsia.core.coverage import Coverage

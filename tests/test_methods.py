@@ -179,6 +179,26 @@ def test_an_engine_that_holds_what_another_method_writes_is_an_error(tmp_path: P
     intarsia.save({**apart, "read": reader}, tmp_path / "m.pt2")
 
 
+@pytest.mark.parametrize("persistent", [False, True])
+def test_an_engine_that_holds_it_by_another_name_is_an_error_too(*, persistent: bool) -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("one", torch.zeros(4), persistent=persistent)
+            self.register_buffer("two", self.one, persistent=persistent)
+
+        def write(self, x: Tensor) -> Tensor:
+            return x + self.one.add_(1)
+
+        def read(self, x: Tensor) -> Tensor:
+            return x * self.two
+
+    model = Tied()
+    apart = {"write": intarsia.compile(model.write, X), "read": intarsia.compile(model.read, X)}
+    with pytest.raises(StateError, match=r"engine 'openvino_0' of the method 'read': found state 'one' as a constant"):
+        intarsia.export(apart)
+
+
 @pytest.mark.parametrize("name", ["forward", "decode", "guarded", "wrapped", "rebind", "read"])
 def test_one_bound_method_is_an_entry_point(name: str) -> None:
     model = Decoder()

@@ -43,6 +43,7 @@ __all__ = [
     "TreeSpec",
     "ValueRanges",
     "bounds_of",
+    "buffers_of",
     "close_container",
     "container_kind",
     "deserialize_graph",
@@ -181,6 +182,11 @@ def script_class(value: torch.ScriptObject) -> str:
     return str(value._type().qualified_name())
 
 
+def buffers_of(module: torch.nn.Module) -> dict[str, torch.Tensor | None]:
+    """The dict in which a module holds its own buffers; public names give copies of it, and set no buffer unseen."""
+    return module._buffers
+
+
 def is_buffer(module: torch.nn.Module, name: str) -> bool:
     """Whether the module itself registered a buffer of this name; public methods list all buffers to tell one."""
     return name in module._buffers
@@ -296,16 +302,6 @@ def _shape_envs(program: torch.export.ExportedProgram) -> set[ShapeEnv]:
     return {mode.shape_env for mode in modes if mode.shape_env is not None}
 
 
-def schema_version() -> str:
-    """Version of the schema that `serialize_graph` writes, "8.20" for instance; torch has it in a private module.
-
-    A torch reads the graphs whose first number is its own.
-    """
-    from torch._export.serde.schema import SCHEMA_VERSION
-
-    return ".".join(map(str, SCHEMA_VERSION))
-
-
 # In JSON that stands as text in JSON: `"graph_id": 140006888956368, "pass_name"`, each quote behind a backslash.
 _GRAPH_ADDRESS = re.compile(rb'(\\"graph_id\\": )(\d+)(, \\"pass_name\\")')
 
@@ -370,7 +366,7 @@ class GraphSchema(NamedTuple):
     Attributes:
         program: The class of a whole program; `schema_hints` tells the types of its fields.
         union: Base of the classes of which an object has one field.
-        version: Major and minor version.
+        version: Major and minor version; a torch reads the graphs whose major version is its own.
     """
 
     program: type
@@ -380,7 +376,10 @@ class GraphSchema(NamedTuple):
 
 @cache
 def graph_schema() -> GraphSchema:
-    """The schema that `deserialize_graph` reads; torch has it in private modules, and reads without checking types."""
+    """The schema that `serialize_graph` writes and `deserialize_graph` reads, the latter without checking types.
+
+    torch has it in private modules.
+    """
     from torch._export.serde.schema import SCHEMA_VERSION, ExportedProgram
     from torch._export.serde.union import _Union
 

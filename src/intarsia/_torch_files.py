@@ -12,8 +12,8 @@ from pathlib import Path
 _SCHEMA = re.compile(r"^SCHEMA_VERSION = \((\d+), (\d+)\)$", re.MULTILINE)
 
 
-def read_schema_version() -> str | None:
-    """What `intarsia._torch.schema_version` tells, or None where the installed torch does not say it in this way.
+def read_schema_version() -> tuple[int, int] | None:
+    """The version of `intarsia._torch.graph_schema`, or None where the installed torch does not say it in this way.
 
     No public name tells it; it stands in a private module.
     """
@@ -22,4 +22,4 @@ def read_schema_version() -> str | None:
         found = _SCHEMA.search(Path(str(file)).read_text(encoding="utf-8"))
     except (PackageNotFoundError, OSError):
         return None
-    return f"{found[1]}.{found[2]}" if found else None
+    return (int(found[1]), int(found[2])) if found else None

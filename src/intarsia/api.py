@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, TypeAlias, overload
 
 import torch
@@ -15,9 +15,9 @@ from intarsia.core.coverage import coverage, find_coverage, keep_coverage
 from intarsia.core.examples import examples_by_method
 from intarsia.core.ledger import Ledger, told
 from intarsia.core.registry import find_backend
-from intarsia.engines.build import build_engines, check_options
+from intarsia.engines.build import check_options
 from intarsia.engines.methods import build_methods
-from intarsia.errors import EngineBuildFailed, IntarsiaError
+from intarsia.errors import IntarsiaError
 from intarsia.formats.layout import METHOD
 from intarsia.formats.loading import Engines, load_methods, telling
 from intarsia.formats.pte.loading import has_pte_ending, open_pte
@@ -27,10 +27,26 @@ from intarsia.partition import partition_methods
 from intarsia.runtime.executorch import ExecutorchMethods, ExecutorchProgram, LoadedFile
 from intarsia.runtime.methods import Methods, check_method_names, check_methods, run_methods
 from intarsia.runtime.program import Program
-from intarsia.verification import Entry, Inputs, MethodsVerification, Stages, Verification, verify_methods
+from intarsia.verification import (
+    Entry,
+    Inputs,
+    MethodsVerification,
+    Replay,
+    Stages,
+    Verification,
+    first_calls,
+    record_vectors,
+    replay_vectors,
+    verify_methods,
+)
 from intarsia.verification import verify as _verify
 
 __all__ = ["compile", "coverage", "export", "ledger", "load", "save"]
+
+TestVectors: TypeAlias = (
+    Sequence[tuple[Sequence[Any], Mapping[str, Any]]] | Sequence[tuple[str, Sequence[Any], Mapping[str, Any]]]
+)
+"""Calls of one program, or of several methods by their names."""
 
 Savable: TypeAlias = torch.fx.GraphModule | torch.export.ExportedProgram | Program
 Loaded: TypeAlias = Program | Methods | ExecutorchProgram | ExecutorchMethods
@@ -125,44 +141,23 @@ def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile ar
     check_options(builder, options)
     captured = _capture(model, args, kwargs, dynamic_shapes)
     kept = torch_executed_ops if isinstance(torch_executed_ops, str) else tuple(torch_executed_ops)
-    settings: dict[str, Any] = {
-        "backend": builder,
-        "export": surgery.export,
-        "options": options,
-        "fallback": fallback,
-        "progress": progress,
-    }
-    refused: dict[str, str] = {}
-    while True:
-        parts = partition_methods(
-            captured,
-            supports=_without(refused, builder.supports),
-            torch_executed_ops=kept,
-            min_block_size=min_block_size,
-            prefix=backend,
-        )
-        methods = {name: (part.hybrid, part.coverage) for name, part in parts.items()}
-        try:
-            return (
-                build_methods(methods, **settings)
-                if isinstance(model, Mapping)
-                else build_engines(*methods[METHOD], **settings)[0]
-            )
-        except EngineBuildFailed as error:
-            if not (fallback and error.operators):
-                raise
-            refused |= dict.fromkeys(error.operators, f"{backend} could not build it")
-
-
-def _without(refused: Mapping[str, str], supports: Callable[[torch.fx.Node], str | None]) -> Any:
-    """What a backend supports, without operators that it turned out to refuse."""
-    return lambda node: refused.get(str(node.target)) or supports(node)
+    hybrids = build_methods(
+        lambda supports: partition_methods(
+            captured, supports=supports, torch_executed_ops=kept, min_block_size=min_block_size, prefix=backend
+        ),
+        backend=builder,
+        export=surgery.export,
+        options=options,
+        fallback=fallback,
+        progress=progress,
+    )
+    return hybrids if isinstance(model, Mapping) else hybrids[""]
 
 
 def _capture(model: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> dict[str, torch.export.ExportedProgram]:
-    """The program of each method; a model that is no mapping is one."""
+    """The program of each method; a model that is no mapping is one, without a name."""
     if not isinstance(model, Mapping):
-        return {METHOD: capture(model, args, kwargs, dynamic_shapes=dynamic_shapes)}
+        return {"": capture(model, args, kwargs, dynamic_shapes=dynamic_shapes)}
     check_method_names(model)
     programs = capture_methods(model, examples_by_method(model, args, kwargs, dynamic_shapes))
     check_methods(programs)
@@ -252,6 +247,8 @@ def save(
     path: str | os.PathLike[str],
     *,
     payloads: bool = True,
+    test_vectors: TestVectors | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> None:
     """Save a program, or several methods of one model, as a `.pt2` or `.pte` file; a hybrid is exported first.
 
@@ -267,13 +264,20 @@ def save(
         path: Where to, and by its ending the kind of file; one that is there is replaced when the new one is whole.
         payloads: Whether to store the compiled form of each engine. Without it the file is smaller, loads on any
             machine, and each engine is built from its portable form when it is first called. A `.pte` needs it.
+        test_vectors: Calls to make now, in order, from the initial state on: the file records them and the answers, and
+            `verify` makes them again. Pairs of positional and keyword arguments; for several methods triples that begin
+            with the name of the method. When they are left out, what `load` returned keeps those of its file. A `.pte`
+            has none.
+        progress: Called with bytes written, bytes in all, and the name of the next member of a `.pt2`.
 
     Raises:
         FormatError: The file cannot be written; what was there before is left whole. Or ExecuTorch refuses the program.
         EngineUnavailable: The file is a `.pte`, and ExecuTorch is not installed.
         MutationError: The file is a `.pte`, and a write would be lost.
         StateError: State of the program could be stored as a pickle only, or differs between methods.
-        ConventionError: There is no method, or a method's name is no name for an attribute, or is taken.
+        ConventionError: There is no method, or a method's name is no name for an attribute, or is taken. Or test
+            vectors are no calls, or hold what no file can.
+        ArgumentError: A test vector does not fit the program, or its call fails.
         EngineError: An engine is damaged, or has no portable form, and `payloads` is false.
 
     Example:
@@ -284,12 +288,18 @@ def save(
         ...     load(f"{folder}/model.pt2")(torch.ones(3, 4)).shape
         torch.Size([3, 2])
     """
-    methods = _methods_of(hybrid_or_program_or_methods)
+    given = hybrid_or_program_or_methods
+    methods = _methods_of(given)
     programs = {name: program for name, (program, _) in methods.items()}
     if has_pte_ending(path):
-        save_pte(programs, path, payloads=payloads)
-    else:
-        save_methods(programs, path, facts={name: facts for name, (_, facts) in methods.items()}, payloads=payloads)
+        save_pte(programs, path, payloads=payloads, vectors=test_vectors is not None)
+        return
+    vectors = given.test_vectors if test_vectors is None and isinstance(given, Program | Methods) else None
+    if test_vectors is not None:
+        named = isinstance(given, Mapping | Methods)
+        vectors = record_vectors(test_vectors, programs, run_methods(programs), named=named)
+    facts = {name: known for name, (_, known) in methods.items()}
+    save_methods(programs, path, facts=facts, payloads=payloads, vectors=vectors, progress=progress)
 
 
 def programs_of(given: Savable | Methods | Mapping[str, Savable]) -> dict[str, torch.export.ExportedProgram]:
@@ -388,8 +398,10 @@ def load_pt2(
     """Load a program from a `.pt2` file, as `load` does."""
     loaded = load_methods(path, allow=allow, engines=engines, verify=verify)
     with telling(path):
-        programs = {name: Program(*method) for name, method in loaded.items()}
-    return programs[METHOD] if list(programs) == [METHOD] else Methods(programs)
+        if list(loaded) == [METHOD]:
+            return Program(*loaded[METHOD])
+        programs = {name: Program(*method[:3]) for name, method in loaded.items()}
+        return Methods(programs, next(iter(loaded.values())).vectors)
 
 
 def _load_pte(path: str | os.PathLike[str], *, engines: Engines, verify: bool) -> ExecutorchProgram | ExecutorchMethods:
@@ -471,12 +483,13 @@ def verify(
 
     Returns:
         A result that prints as a table; its `ok` is the verdict. For several methods, each is verified alone, and then
-        all of them are called in turn on one state.
+        all of them are called in turn on one state. Its `replay` tells how near the answers to the calls that a file
+        records are to the recorded ones; where no example is given, they are the example too.
 
     Raises:
         ConventionError: Inputs cannot be drawn: pass them, or an example. Or a name is none of a method.
         ArgumentError: Given inputs do not fit the program.
-        FormatError: The file cannot be read.
+        FormatError: The file cannot be read, or its test vectors do not fit.
 
     Example:
         >>> model = torch.nn.Linear(4, 2)
@@ -485,15 +498,33 @@ def verify(
         (True, ['output'])
     """
     subject = load_pt2(path_or_program) if isinstance(path_or_program, (str, os.PathLike)) else path_or_program
+    replay, recorded = _replay(subject) if isinstance(subject, Program | Methods) else (None, {})
     stages = Stages(surgery.export, surgery.retrace, Program, run_methods)
     if isinstance(subject, Methods):
         subject = {name: getattr(subject, name) for name in subject.methods}
     if isinstance(subject, Mapping):
         check_method_names(subject)
         subjects = {name: _program_of(one) for name, one in subject.items()}
-        return verify_methods(subjects, reference, inputs, stages=stages, example=example, progress=progress)
-    return _verify(_program_of(subject), reference, inputs, stages=stages, example=example, progress=progress)
+        example = recorded if example is None else example
+        several = verify_methods(subjects, reference, inputs, stages=stages, example=example, progress=progress)
+        return replace(several, replay=replay)
+    example = recorded.get(METHOD) if example is None else example
+    result = _verify(_program_of(subject), reference, inputs, stages=stages, example=example, progress=progress)
+    return replace(result, replay=replay)
+
+
+def _replay(loaded: Program | Methods) -> tuple[Replay | None, dict[str, Any]]:
+    """What the test vectors of a file tell, and example arguments for each method that they call."""
+    vectors = loaded.test_vectors
+    if vectors is None:
+        return None, {}
+    methods = {METHOD: loaded} if isinstance(loaded, Program) else {name: getattr(loaded, name) for name in loaded}
+    programs = {name: program.exported_program for name, program in methods.items()}
+    return replay_vectors(vectors, programs, run_methods(programs)), first_calls(vectors, programs)
 
 
 def _program_of(subject: Savable) -> torch.fx.GraphModule | torch.export.ExportedProgram:
-    return subject.exported_program if isinstance(subject, Program) else subject
+    if not isinstance(subject, Program):
+        return subject
+    subject.check()
+    return subject.exported_program

@@ -79,10 +79,17 @@ class IntarsiaError(Exception):
             Traceback (most recent call last):
             intarsia.errors.IntarsiaError: method 'decode', input 'x': found none, expected one. Pass x.
         """
+        with cls.within(f"method {name!r}"):
+            yield
+
+    @classmethod
+    @contextmanager
+    def within(cls, place: str) -> Iterator[None]:
+        """Have the errors of a block name what the block is about, before what they name themselves."""
         try:
             yield
         except cls as error:
-            error.subject = f"method {name!r}, {error.subject}"
+            error.subject = f"{place}, {error.subject}"
             error.args = (error._text(),)  # noqa: SLF001 - of its own class
             raise
 

@@ -81,6 +81,22 @@ def test_progress_on_a_terminal_is_a_bar(capsys: pytest.CaptureFixture[str], mon
     assert "building engines: 1 of 2" in capsys.readouterr().err
 
 
+def test_an_activity_whose_length_is_told_is_a_bar_on_a_terminal_and_one_line_elsewhere(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with activity("saving m.pt2") as report:
+        report(3, 4, "weight_0")
+    assert capsys.readouterr().err == "saving m.pt2\n"
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    with activity("saving m.pt2") as report:
+        report(0, 4, "weight_0")
+        unknown = capsys.readouterr().err
+        report(4, 4, "")
+    assert "━" * 40 in capsys.readouterr().err
+    assert "━" * 40 not in unknown
+
+
 def test_lines_without_a_terminal_are_wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     assert output_console().width == 160

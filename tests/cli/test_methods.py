@@ -205,3 +205,13 @@ def test_methods_that_cannot_be_are_one_message(factory: str, message: str, here
     assert result.exit_code == 2
     assert message in result.stderr
     assert not Path("n.pt2").exists()
+
+
+def test_test_vectors_of_methods(here: Path) -> None:
+    made = CliRunner().invoke(app, ["compile", "decoders.py:decoder", "-o", "told.pt2", "--test-vectors"])
+    assert made.exit_code == 0, made.output
+    result = CliRunner().invoke(app, ["verify", "told.pt2"])
+    assert result.exit_code == 0, result.output
+    assert "test vectors: ok, 2 calls" in result.stdout
+    assert "2 test vectors" in CliRunner().invoke(app, ["inspect", "told.pt2"]).stdout
+    assert json.loads(CliRunner().invoke(app, ["inspect", "told.pt2", "--json"]).stdout)["test_vectors"] == 2

@@ -10,7 +10,9 @@ import torch
 from safetensors.torch import save_file
 from typer.testing import CliRunner, Result
 
+import intarsia
 from intarsia.cli.application import app
+from intarsia.formats.saving import save_methods
 
 
 def verify(*arguments: str) -> Result:
@@ -104,3 +106,27 @@ def test_another_model_is_told_by_the_names_of_its_arguments(here: Path) -> None
     result = verify("counter.pt2", "--against", "factories.py:other_inputs")
     assert result.exit_code == 2
     assert "Its forward takes input; the program takes x, scale." in result.stderr
+
+
+def test_test_vectors_are_recorded_shown_and_made_again(here: Path) -> None:
+    made = CliRunner().invoke(app, ["compile", "factories.py:counter", "-o", "told.pt2", "--test-vectors"])
+    assert made.exit_code == 0, made.output
+    result = verify("told.pt2")
+    assert result.exit_code == 0, result.output
+    assert "against the test vectors" in result.stdout
+    shown = CliRunner().invoke(app, ["inspect", "told.pt2"])
+    assert "1 test vector: calls with their answers" in shown.stdout
+    told = json.loads(CliRunner().invoke(app, ["inspect", "told.pt2", "--json"]).stdout)
+    assert told["test_vectors"] == 1
+
+
+def test_an_answer_beyond_its_tolerance_is_exit_code_1(here: Path) -> None:
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
+    other = torch.export.export(torch.nn.Tanh(), (torch.ones(2),))
+    intarsia.save(program, "one.pt2", test_vectors=[((torch.ones(2),), {})])
+    vectors = intarsia.load("one.pt2").test_vectors
+    save_methods({"forward": other}, "other.pt2", facts={"forward": {}}, vectors=vectors)
+    result = verify("other.pt2")
+    assert result.exit_code == 1, result.output
+    assert "DIFFERS" in result.stdout
+    assert json.loads(verify("other.pt2", "--json").stdout)["replay"]["ok"] is False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 
 import pytest
 import torch
@@ -49,3 +50,28 @@ def test_what_is_beside_another_container_is_not_found() -> None:
     engine = torch.zeros(8, dtype=torch.uint8)
     attach_constants(engine, b"three", InMemory())
     assert find_constants(b"four") is None
+
+
+class Labelled:
+    """Constants that are some bytes, whatever is asked for."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def read(self, sha256: str) -> memoryview:
+        return memoryview(self.content)
+
+    def place(self, sha256: str) -> str:
+        return repr(self.content)
+
+
+@pytest.mark.parametrize("contents", [(b"damaged", b"weights"), (b"weights", b"damaged")])
+def test_damaged_constants_of_one_file_do_not_answer_for_another(contents: tuple[bytes, bytes]) -> None:
+    engines = [torch.zeros(8, dtype=torch.uint8) for _ in contents]
+    for engine, content in zip(engines, contents, strict=True):
+        attach_constants(engine, b"five", Labelled(content))
+    found = find_constants(b"five")
+    assert found is not None
+    assert bytes(found.read(hashlib.sha256(b"weights").hexdigest())) == b"weights"
+    assert bytes(found.read("none")) == contents[0]
+    assert found.place("any") == f"{contents[0]!r} and {contents[1]!r}"

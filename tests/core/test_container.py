@@ -75,8 +75,8 @@ def test_every_cut_and_every_surplus_byte_is_seen() -> None:
 
 def test_a_newer_format_version_is_named() -> None:
     data = bytearray(_pack())
-    struct.pack_into("<I", data, 8, 3)
-    with pytest.raises(EngineError, match="format version 3, expected version 2"):
+    struct.pack_into("<I", data, 8, 2)
+    with pytest.raises(EngineError, match="format version 2, expected version 1"):
         EngineContainer.unpack(memoryview(data))
 
 
@@ -251,6 +251,7 @@ IMPOSSIBLE: dict[str, Any] = {
     "a number of constants": lambda fields: {**fields, "constants": 3},
     "before the start": lambda fields: {**fields, "constants": [{**fields["constants"][0], "offset": -1}]},
     "no number": lambda fields: {**fields, "constants": [{**fields["constants"][0], "size": "big"}]},
+    "no hash": lambda fields: {**fields, "constants": [{**fields["constants"][0], "sha256": []}]},
     "backwards": lambda fields: {**fields, "constants": fields["constants"][::-1]},
     "behind the end": lambda fields: {**fields, "constants": [{**fields["constants"][0], "offset": 2**40}]},
     "a section before the start": lambda fields: {**fields, "sections": [{**fields["sections"][0], "offset": -64}]},

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.export import export
 
-from intarsia.core.writes import Aliases, written_placeholders
+from intarsia.core.writes import Aliases, written_placeholders, written_state
 
 
 class Model(torch.nn.Module):
@@ -50,6 +50,22 @@ def test_finds_what_is_written(case: str) -> None:
     body, expected = WRITING[case]
     module = export(Model(body).eval(), (torch.ones(2, 2),)).graph_module
     assert {node.name for node in written_placeholders(module)} == expected
+
+
+def test_a_written_input_of_a_buffers_name_is_no_written_state() -> None:
+    class Namesakes(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("cache", torch.ones(2))
+            self.register_buffer("calls", torch.zeros(1))
+
+        def forward(self, cache: torch.Tensor) -> torch.Tensor:
+            self.calls.add_(1)
+            return cache.add_(1) + self.cache
+
+    program = export(Namesakes(), (torch.ones(2),)).run_decompositions({})
+    assert "cache" in program.graph_signature.user_inputs_to_mutate.values()
+    assert written_state(program) == {"calls"}
 
 
 def test_looks_into_higher_order_operators() -> None:

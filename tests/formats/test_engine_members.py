@@ -12,16 +12,17 @@ from typing import Any
 
 import pytest
 import torch
-from tests.builders.damage import flip_bit
-from tests.builders.standin import StandInBackend, standin
 from torch.export import ExportedProgram, export
 
+from builders.damage import flip_bit
+from builders.files import load_pt2, save_pt2
+from builders.standin import StandInBackend, standin
 from intarsia.core import container
 from intarsia.core.backend import BuiltEngine
 from intarsia.core.container import EngineContainer, pack_engine
 from intarsia.errors import EngineError, FormatError
-from intarsia.formats.loading import load_methods, load_pt2
-from intarsia.formats.saving import save_methods, save_pt2
+from intarsia.formats.loading import load_methods
+from intarsia.formats.saving import save_methods
 from intarsia.runtime.methods import Methods
 from intarsia.runtime.program import Program
 

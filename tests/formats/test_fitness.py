@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 import torch
 
+from builders.files import save_pt2
 from builders.standin import StandInBackend, engine_tensor, standin
 from intarsia import _torch, _torch_files
 from intarsia.errors import FormatError
 from intarsia.formats import fitness, saving
 from intarsia.formats.fitness import check_fitness
 from intarsia.formats.manifest import Manifest
-from intarsia.formats.saving import save_methods, save_pt2
+from intarsia.formats.saving import save_methods
 
 __all__ = ["standin"]
 SIGNATURE = "(f32[3]) -> (f32[3])"
@@ -45,8 +46,8 @@ def save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, standin: StandInBacken
     def make(source: str | None = None, engine: dict[str, Any] | None = None, **facts: Any) -> Path:
         describe = saving.describe
 
-        def describe_otherwise(*args: Any) -> Manifest:
-            manifest = describe(*args)
+        def describe_otherwise(*args: Any, **counts: Any) -> Manifest:
+            manifest = describe(*args, **counts)
             engines = tuple(dataclasses.replace(entry, **(engine or {})) for entry in manifest.engines)
             return dataclasses.replace(manifest, engines=engines, **facts)
 
@@ -117,12 +118,12 @@ def test_a_graph_in_another_schema_is_an_obstacle(save: Callable[..., Path]) -> 
 
 
 def test_another_torch_of_the_same_schema_is_none(save: Callable[..., Path]) -> None:
-    major = _torch.schema_version().partition(".")[0]
+    major = _torch.graph_schema().version[0]
     assert check_fitness(save(torch_version="9.0", graph_schema=f"{major}.999")).verdict == "runs"
 
 
 def test_the_schema_is_read_from_the_file_of_torch() -> None:
-    assert _torch_files.read_schema_version() == _torch.schema_version()
+    assert _torch_files.read_schema_version() == _torch.graph_schema().version
 
 
 @pytest.mark.parametrize("file", ["torch/__init__.py", "torch/no_such_file.py"])

@@ -12,9 +12,9 @@ import torch
 from torch.export import ExportedProgram, export
 
 import intarsia
+from builders.files import load_pt2
 from builders.hostile import change_json, pack, read_members
 from intarsia.errors import FormatError
-from intarsia.formats.loading import load_pt2
 
 WEIGHTS, CONSTANTS = "data/weights/model_weights_config.json", "data/constants/model_constants_config.json"
 

@@ -311,6 +311,18 @@ REFUSED: dict[str, tuple[Callable[[Any], None], str]] = {
         set_in("range_constraints", "u99999999999", value={"min_val": 0, "max_val": 1}),
         "a range of 'u99999999999'",
     ),
+    "a range to count to in other digits": (
+        set_in("range_constraints", "u" + 9 * "\N{ARABIC-INDIC DIGIT NINE}", value={"min_val": 0, "max_val": 1}),
+        "a range of 'u",
+    ),
+    "a range to count to with a score": (
+        set_in("range_constraints", "u999_999_999", value={"min_val": 0, "max_val": 1}),
+        "a range of 'u999_999_999'",
+    ),
+    "a range of code": (
+        set_in("range_constraints", "exit() or s0['x']", value={"min_val": 0, "max_val": 1}),
+        "a range of .*, expected a symbol, or a size",
+    ),
     "another schema": (set_in("schema_version", "major", value="8"), "the schema version"),
     "a structure of no kind": (set_in(*SIGNATURE, "out_spec", value="[1, 2]"), "the structure '\\[1, 2\\]'"),
     "a structure that is no JSON": (set_in(*SIGNATURE, "out_spec", value="(1,)"), "the text '\\(1,\\)' in a structure"),

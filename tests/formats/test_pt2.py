@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.builders.damage import flip_bit
 from torch.export import Dim, ExportedProgram, export
 
+from builders.damage import flip_bit
+from builders.files import load_pt2, save_pt2
 from intarsia.core.backend import BuiltEngine
 from intarsia.core.container import pack_engine
 from intarsia.core.ledger import Entry, Ledger
@@ -26,9 +27,9 @@ from intarsia.errors import EngineError, FormatError, StateError, UnsupportedVer
 from intarsia.formats.contents import read_contents
 from intarsia.formats.description import describe
 from intarsia.formats.layout import MANIFEST_HASH_MEMBER, MANIFEST_MEMBER, MANIFEST_NAME
-from intarsia.formats.loading import load_methods, load_pt2
+from intarsia.formats.loading import load_methods
 from intarsia.formats.manifest import WriteEntry
-from intarsia.formats.saving import save_methods, save_pt2
+from intarsia.formats.saving import save_methods
 from intarsia.formats.writer import Writer
 
 DOUBLE = "(f32[b, 3]) -> (f32[b, 3])"
@@ -163,7 +164,7 @@ def test_the_manifest_tells_engines_writes_and_facts(hybrid: ExportedProgram, tm
     ledger = Ledger((Entry("node", "relu", "kept", "relu"), Entry("node", "neg", "removed", None, "unused")))
     facts = {"ledger": ledger.to_json(), "coverage": {"placements": []}}
     save_pt2(hybrid, tmp_path / "a.pt2", facts=facts)
-    _, manifest, _ = load_pt2(tmp_path / "a.pt2")
+    manifest = load_pt2(tmp_path / "a.pt2").manifest
     assert manifest is not None
     contents = read_contents(tmp_path / "a.pt2")
     assert contents is not None
@@ -186,9 +187,9 @@ def test_the_manifest_tells_declared_writes(hybrid: ExportedProgram) -> None:
 
 def test_a_file_of_torch_itself_has_no_manifest(plain: ExportedProgram, tmp_path: Path) -> None:
     torch.export.save(plain, tmp_path / "a.pt2")
-    program, manifest, _ = load_pt2(tmp_path / "a.pt2")
-    assert manifest is None
-    assert torch.equal(program.module()(torch.ones(2, 3)), plain.module()(torch.ones(2, 3)))
+    loaded = load_pt2(tmp_path / "a.pt2")
+    assert loaded.manifest is None
+    assert torch.equal(loaded.program.module()(torch.ones(2, 3)), plain.module()(torch.ones(2, 3)))
 
 
 def test_a_file_may_have_any_name_when_it_is_loaded(saved: Path) -> None:
@@ -385,12 +386,6 @@ def test_one_method_is_called_model_for_torch_whatever_its_name(plain: ExportedP
     )
 
 
-def test_several_methods_are_no_single_program(plain: ExportedProgram, tmp_path: Path) -> None:
-    save_methods({"a": plain, "b": plain}, tmp_path / "a.pt2", facts={"a": {}, "b": {}})
-    with pytest.raises(FormatError, match="found the methods a, b, expected a file of one program"):
-        load_pt2(tmp_path / "a.pt2")
-
-
 @pytest.mark.parametrize("name", ["", "a/b", "../a", "a b", "0", 3])
 def test_a_method_name_that_is_no_name_is_an_error(plain: ExportedProgram, tmp_path: Path, name: Any) -> None:
     with pytest.raises(FormatError, match=r"found the method name .*, expected a name that Python takes"):
@@ -406,8 +401,8 @@ def test_no_method_is_an_error(tmp_path: Path) -> None:
 
 BIG = """
 import resource, sys, torch
-from intarsia.formats.loading import load_pt2
-from intarsia.formats.saving import save_pt2
+from intarsia.formats.loading import load_methods
+from intarsia.formats.saving import save_methods
 def resident():
     return 4096 * int(open("/proc/self/statm").read().split()[1])
 def peak():
@@ -416,13 +411,13 @@ rows = 64 << 10
 program = torch.export.export(torch.nn.Embedding(rows, 512), (torch.tensor([5]),))
 for name in "ab":
     before = peak()
-    save_pt2(program, sys.argv[1], facts={})
+    save_methods({"forward": program}, sys.argv[1], facts={"forward": {}})
     saving = peak() - before
 expected = program.module()(torch.tensor([5]))
 del program
-load_pt2(sys.argv[1])
+load_methods(sys.argv[1])
 before = resident()
-loaded = load_pt2(sys.argv[1]).program
+loaded = load_methods(sys.argv[1])["forward"].program
 with torch.no_grad():
     found = torch.nn.functional.embedding(torch.tensor([5]), loaded.state_dict["weight"])
 assert torch.equal(found, expected)
@@ -616,12 +611,12 @@ def test_a_disk_that_fills_up_is_told_and_nothing_is_left(plain: ExportedProgram
     code = """
 import resource, signal, sys, torch
 from intarsia.errors import FormatError
-from intarsia.formats.saving import save_pt2
+from intarsia.formats.saving import save_methods
 program = torch.export.export(torch.nn.Linear(300, 300), (torch.ones(1, 300),))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 try:
-    save_pt2(program, sys.argv[1], facts={})
+    save_methods({"forward": program}, sys.argv[1], facts={"forward": {}})
 except FormatError as error:
     print(error)
 """
@@ -878,3 +873,16 @@ def test_what_is_no_path_is_one_error(path: Any) -> None:
         load_pt2(path)
     with pytest.raises(FormatError, match="expected the path of a file"):
         save_pt2(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)), path, facts={"ledger": None, "coverage": None})
+
+
+def test_progress_counts_the_bytes_of_tensors(hybrid: ExportedProgram, tmp_path: Path) -> None:
+    told: list[tuple[int, int, str]] = []
+    save_methods(
+        {"forward": hybrid}, tmp_path / "a.pt2", facts={"forward": {}}, progress=lambda *step: told.append(step)
+    )
+    with zipfile.ZipFile(tmp_path / "a.pt2") as archive:
+        folders = ("data/weights/weight_", "data/constants/tensor_")
+        sizes = [info.file_size for info in archive.infolist() if any(part in info.filename for part in folders)]
+    assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
+    assert told[0] == (0, sum(sizes), "data/weights/weight_0")
+    assert told[-1] == (sum(sizes), sum(sizes), "")

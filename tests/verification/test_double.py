@@ -82,3 +82,22 @@ def test_a_module_that_cannot_be_copied_is_told() -> None:
 
     with pytest.raises(StateError, match=r"Stubborn to compare with: found a refusal to be copied .*not today"):
         Double(Stubborn())
+
+
+def test_a_buffer_that_is_assigned_is_live_in_its_place() -> None:
+    class Counter(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls = self.calls + 1
+            return x * self.calls
+
+    module = torch.nn.Sequential(Counter(), torch.nn.Linear(2, 2))
+    double = Double(module)
+    for count in (1, 2):
+        double(torch.ones(2))
+        assert double.live(module[0].calls) == count
+    assert module[0].calls == 0
+    assert intarsia.verify(intarsia.compile(module, (torch.ones(2),)), module).ok

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
 from intarsia._torch import run_decompositions
+from intarsia.capture.assigned_buffers import kept_assignments
 from intarsia.capture.assignments import recorded_assignments, refuse_lost
 from intarsia.capture.entry import read_entry
 from intarsia.capture.faults import explain
@@ -58,23 +59,7 @@ def capture(
         >>> [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
         ['aten.linear.default']
     """
-    if isinstance(model, torch.export.ExportedProgram):
-        given = "exported program" + (f", method {method!r}" if method else "")
-        _refuse_inputs(given, args, kwargs, dynamic_shapes)
-        _refuse_results_of_operators(given, model)
-        return _decompose(model, given)
-    subject, module, forward = read_entry(model, method, root)
-    _check_types(subject, args, kwargs)
-    _check_call(subject, forward, args or (), kwargs or {})
-    args, kwargs = distinct((args or (), dict(kwargs or {})), (*module.parameters(), *module.buffers()))
-    try:
-        with torch.no_grad(), quiet_on_failure(), recorded_assignments(module) as assigned:
-            program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
-    except Exception as error:
-        raise explain(subject, error) from error
-    refuse_lost(subject, assigned, program)
-    _refuse_results_of_operators(subject, program)
-    return _decompose(program, subject)
+    return _capture(model, Examples(args, kwargs, dynamic_shapes), method, root).program
 
 
 def capture_methods(
@@ -95,11 +80,48 @@ def capture_methods(
         owner_of(model, name) for name, model in models.items() if not isinstance(model, torch.export.ExportedProgram)
     ]
     root = common_root(owners)
-    captured = {}
-    for name, model in models.items():
-        args, kwargs, dynamic_shapes = examples[name]
-        captured[name] = capture(model, args, kwargs, dynamic_shapes=dynamic_shapes, method=name, root=root)
-    return captured
+    captured = {name: _capture(model, examples[name], name, root) for name, model in models.items()}
+    programs = {name: one.program for name, one in captured.items()}
+    for one in captured.values():
+        for program in programs.values():
+            refuse_lost(one.subject, one.assigned, program)
+    return programs
+
+
+class _Captured(NamedTuple):
+    """A captured program, its entry point for messages, and the tensors that it assigns and that are no buffers."""
+
+    program: torch.export.ExportedProgram
+    subject: str
+    assigned: Mapping[str, torch.Tensor]
+
+
+def _capture(model: EntryPoint, examples: Examples, method: str | None, root: torch.nn.Module | None) -> _Captured:
+    args, kwargs, dynamic_shapes = examples
+    if isinstance(model, torch.export.ExportedProgram):
+        given = "exported program" + (f", method {method!r}" if method else "")
+        _refuse_inputs(given, args, kwargs, dynamic_shapes)
+        _refuse_results_of_operators(given, model)
+        return _Captured(_decompose(model, given), given, {})
+    subject, module, forward = read_entry(model, method, root)
+    _check_types(subject, args, kwargs)
+    _check_call(subject, forward, args or (), kwargs or {})
+    args, kwargs = distinct((args or (), dict(kwargs or {})), (*module.parameters(), *module.buffers()))
+    try:
+        with (
+            torch.no_grad(),
+            quiet_on_failure(),
+            recorded_assignments(module) as assigned,
+            kept_assignments(subject, module),
+        ):
+            program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
+    except CaptureError:
+        raise
+    except Exception as error:
+        raise explain(subject, error) from error
+    refuse_lost(subject, assigned, program)
+    _refuse_results_of_operators(subject, program)
+    return _Captured(_decompose(program, subject), subject, assigned)
 
 
 def _decompose(program: torch.export.ExportedProgram, subject: str) -> torch.export.ExportedProgram:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import MethodType
 from typing import Any, NamedTuple
 
@@ -10,8 +11,11 @@ import torch
 
 from intarsia.core.entry import owner_of
 
+# No name of an attribute, so that no model has one.
+_FINISH = "intarsia: finish"
 
-class Entry(NamedTuple):
+
+class Traceable(NamedTuple):
     """What is captured.
 
     Attributes:
@@ -25,7 +29,7 @@ class Entry(NamedTuple):
     forward: Callable[..., Any]
 
 
-def read_entry(model: Any, method: str | None = None, root: torch.nn.Module | None = None) -> Entry:
+def read_entry(model: Any, method: str | None = None, root: torch.nn.Module | None = None) -> Traceable:
     """The entry point that a module or a bound method is.
 
     Args:
@@ -42,8 +46,8 @@ def read_entry(model: Any, method: str | None = None, root: torch.nn.Module | No
     subject = f"model {type(owner).__name__!r}" + (f", method {name!r}" if name else "")
     forward = model if is_method else owner.forward
     if not is_method and root in (None, owner):
-        return Entry(subject, owner, forward)
-    return Entry(subject, _face(root or owner, model, forward), forward)
+        return Traceable(subject, owner, forward)
+    return Traceable(subject, _face(root or owner, model, forward), forward)
 
 
 def _face(root: torch.nn.Module, call: Callable[..., Any], forward: Callable[..., Any]) -> torch.nn.Module:
@@ -56,10 +60,31 @@ def _face(root: torch.nn.Module, call: Callable[..., Any], forward: Callable[...
     members = {
         "__module__": type(root).__module__,
         "__doc__": type(root).__doc__,
-        "__call__": lambda _, *args, **kwargs: call(*args, **kwargs),
+        "__call__": lambda face, *args, **kwargs: getattr(type(face), _FINISH)(call(*args, **kwargs)),
+        _FINISH: staticmethod(lambda outputs: outputs),
         # A property, for an attribute of the instance may be named so.
         "forward": property(lambda _: forward),
     }
     face: torch.nn.Module = object.__new__(type(type(root).__name__, (torch.nn.Module,), members))
     face.__dict__ = root.__dict__
     return face
+
+
+@contextmanager
+def after_call(module: torch.nn.Module, finish: Callable[[Any], Any]) -> Iterator[None]:
+    """Let a function see what a call of an entry's module returns, and return something else.
+
+    Args:
+        module: `Entry.module`.
+        finish: Takes what the call returns, gives what it shall return.
+    """
+    face = type(module)
+    if _FINISH in vars(face):
+        setattr(face, _FINISH, staticmethod(finish))  # the class is that of this entry alone
+        yield
+        return
+    hook = module.register_forward_hook(lambda _, __, outputs: finish(outputs))
+    try:
+        yield
+    finally:
+        hook.remove()

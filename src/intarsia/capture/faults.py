@@ -29,6 +29,10 @@ _ADVICE = re.compile(
 # What torch says -> what mends it.
 _CONTAINERS = "tuples, lists, dicts, or dataclasses that torch.export.register_dataclass knows."
 _REMEDIES = (
+    (
+        "copy__default of type call_function is missing",
+        "Where the model assigns an input or another buffer to a buffer, assign a copy: self.buffer = x.clone().",
+    ),
     ("in output, which is not a known type", f"Return tensors in {_CONTAINERS}"),
     ("Unsupported input type", f"Pass tensors and numbers in {_CONTAINERS}"),
     ("is mutated in the forward", "Register the tensor as a buffer of its module: self.register_buffer(name, tensor)."),

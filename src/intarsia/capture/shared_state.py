@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, OutputSpec, TensorArgument
 
 from intarsia._torch import is_training
-from intarsia.core.writes import written_placeholders
+from intarsia.core.writes import written_state
 
 # Of several names of one tensor the first kind gives the name: a tensor that a plain Python object holds is a constant
 # for torch, though a module has registered it as a buffer.
@@ -71,13 +71,13 @@ def merge_shared_state(program: ExportedProgram) -> ExportedProgram:
 
 def shared_written_state(program: ExportedProgram) -> tuple[str, str] | None:
     """Two state entries that lie in one memory, at least one of which the program writes; None when there are none."""
-    written = _written(program)
+    written = written_state(program)
     by_memory: dict[int, list[InputSpec]] = {}
     for spec, value in _state(program):
         by_memory.setdefault(value.untyped_storage().data_ptr(), []).append(spec)
     for specs in by_memory.values():
         for one, other in pairwise(specs):
-            if any(spec.arg.name in written for spec in specs):
+            if any(spec.target in written for spec in specs):
                 return str(one.target), str(other.target)
     return None
 
@@ -86,12 +86,12 @@ def _superfluous(program: ExportedProgram) -> dict[str, str]:
     """Placeholders of written tensors that have another one -> that one."""
     if not is_training(program):
         return {}
-    written = _written(program)
-    groups: dict[Hashable, list[str]] = {}
+    written = written_state(program)
+    groups: dict[Hashable, list[InputSpec]] = {}
     for spec, value in sorted(_state(program), key=lambda entry: _ORDER.index(entry[0].kind)):
-        groups.setdefault(_identity(value), []).append(spec.arg.name)
-    merged = [names for names in groups.values() if not written.isdisjoint(names)]
-    return {name: names[0] for names in merged for name in names[1:]}
+        groups.setdefault(_identity(value), []).append(spec)
+    merged = [specs for specs in groups.values() if any(spec.target in written for spec in specs)]
+    return {spec.arg.name: specs[0].arg.name for specs in merged for spec in specs[1:]}
 
 
 def _state(program: ExportedProgram) -> Iterator[tuple[InputSpec, torch.Tensor]]:
@@ -103,14 +103,6 @@ def _state(program: ExportedProgram) -> Iterator[tuple[InputSpec, torch.Tensor]]
 
 def _has_memory(value: Any) -> bool:
     return value.layout is torch.strided and value.untyped_storage().data_ptr() != 0
-
-
-def _written(program: ExportedProgram) -> set[str]:
-    """Names of the placeholders that the program writes, in its graph or by declaration."""
-    signature = program.graph_signature
-    declared = {str(spec.target) for spec in signature.output_specs if spec.target is not None}
-    names = {spec.arg.name for spec in signature.input_specs if spec.target in declared}
-    return names | {node.name for node in written_placeholders(program.graph_module)}
 
 
 def _identity(value: torch.Tensor) -> Hashable:

@@ -56,9 +56,7 @@ def _load(file: Path, imports: Sequence[str] | None, allow: Sequence[str] | None
         for name, method in load_methods(file, allow=allow or ()).items():
             if method.check is not None:
                 method.check()
-            manifest = method.manifest
-            versions = {"intarsia": manifest.intarsia_version, "torch": manifest.torch_version} if manifest else {}
-            sides[name] = Side(method.program, versions)
+            sides[name] = Side(method.program, method.manifest.versions if method.manifest else {})
     return sides
 
 

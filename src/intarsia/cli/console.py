@@ -59,20 +59,28 @@ def _color_system() -> Literal["auto"] | None:
 
 
 @contextmanager
-def activity(task: str) -> Iterator[None]:
-    """Show on standard error that something goes on whose length is not known: with its time on a terminal.
+def activity(task: str) -> Iterator[Report]:
+    """Show on standard error that something goes on: with its time on a terminal, else by one line.
 
     Args:
         task: What goes on, for instance "saving m.pt2".
+
+    Yields:
+        A callable that takes how much is done and how much there is, where that is known: a terminal then shows a bar
+        with the time left.
     """
     console = error_console()
     if not _draws(console):
         console.print(task, markup=False)
-        yield
+        yield _untold
         return
     with _bars(console) as progress:
-        progress.add_task(task, total=None)
-        yield
+        bar = progress.add_task(task, total=None)
+        yield lambda done, total, _: progress.update(bar, completed=done, total=total)
+
+
+def _untold(_done: int, _total: int, _name: str) -> None:
+    """Progress that is not shown."""
 
 
 @contextmanager

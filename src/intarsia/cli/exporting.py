@@ -51,8 +51,8 @@ def export_hybrid(
 
     with activity("exporting"):
         program: Any = api.export(hybrid, args, kwargs, dynamic_shapes=dynamic_shapes)
-    with activity(f"saving {output}"):
-        api.save(program, output)
+    with activity(f"saving {output}") as progress:
+        api.save(program, output, progress=progress)
     hybrids: Mapping[str, Any] = hybrid if isinstance(hybrid, Mapping) else {"": hybrid}
     programs, shapes = (program, dynamic_shapes or {}) if hybrids is hybrid else ({"": program}, {"": dynamic_shapes})
     facts = {

@@ -38,9 +38,11 @@ def inspect_file(
     if isinstance(loaded, Methods):
         _show_methods(loaded, as_json=as_json)
     elif as_json:
-        typer.echo(json.dumps(_to_json(_describe(loaded), _coverage(loaded)), indent=2))
+        drawn = {**_to_json(_describe(loaded), _coverage(loaded)), "test_vectors": _count_vectors(loaded)}
+        typer.echo(json.dumps(drawn, indent=2))
     else:
         _print(_describe(loaded), _coverage(loaded))
+        _print_vectors(_count_vectors(loaded))
 
 
 def _show_methods(methods: Methods, *, as_json: bool) -> None:
@@ -58,7 +60,12 @@ def _show_methods(methods: Methods, *, as_json: bool) -> None:
         for own in drawn.values():
             for shared in ("state", "size_bytes", "repeated_bytes"):
                 del own[shared]
-        told = {"methods": drawn, "state": [asdict(entry) for entry in state], "storage": storage.to_json()}
+        told = {
+            "methods": drawn,
+            "state": [asdict(entry) for entry in state],
+            "storage": storage.to_json(),
+            "test_vectors": _count_vectors(next(iter(programs.values()))),
+        }
         typer.echo(json.dumps(told, indent=2))
         return
     for name in programs:
@@ -68,6 +75,7 @@ def _show_methods(methods: Methods, *, as_json: bool) -> None:
     if state:
         output_console().print(draw_state(state))
     output_console().print(draw_storage(storage))
+    _print_vectors(_count_vectors(next(iter(programs.values()))))
 
 
 def _describe(program: Program) -> ProgramFacts:
@@ -75,9 +83,7 @@ def _describe(program: Program) -> ProgramFacts:
     from intarsia.report.program import describe_program
 
     manifest = program.manifest
-    versions = {}
-    if isinstance(manifest, Manifest):
-        versions = {"intarsia": manifest.intarsia_version, "torch": manifest.torch_version}
+    versions = manifest.versions if isinstance(manifest, Manifest) else {}
     writes = {name: write.reason for name, write in program.writes.items()}
     return describe_program(program.exported_program, versions=versions, ledger=program.ledger, writes=writes)
 
@@ -87,6 +93,19 @@ def _coverage(program: Program) -> Coverage | None:
 
     placed = program.manifest.coverage if program.manifest else None
     return Coverage.from_json(placed) if placed else None
+
+
+def _count_vectors(program: Program) -> int:
+    """How many test vectors the file of a program has, of all its methods."""
+    from intarsia.formats.manifest import Manifest
+
+    return program.manifest.test_vectors if isinstance(program.manifest, Manifest) else 0
+
+
+def _print_vectors(count: int) -> None:
+    if count:
+        calls = f"{count} test vector{'' if count == 1 else 's'}"
+        output_console().print(f"{calls}: calls with their answers, which `intarsia verify` makes again")
 
 
 def _to_json(facts: ProgramFacts, coverage: Coverage | None) -> dict[str, Any]:

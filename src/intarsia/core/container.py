@@ -118,29 +118,28 @@ class EngineContainer:
     @property
     def payload_bytes(self) -> int:
         """Size of the compiled engine, 0 when it was left out."""
-        return sum(section.size for section in self.sections if section.name == "payload")
+        return self._size("payload")
 
     @property
     def payload_sha256(self) -> str:
         """SHA-256 of the compiled engine in hexadecimal, empty when it was left out."""
-        return next((section.sha256 for section in self.sections if section.name == "payload"), "")
+        section = self._find("payload")
+        return section.sha256 if section else ""
 
     @property
     def source_bytes(self) -> int:
         """Size of the portable form with all of its constants, 0 when there is none."""
-        rest = sum(section.size for section in self.sections if section.name == "source")
-        return rest + sum(constant.size for constant in self.constants)
+        return self._size("source") + sum(constant.size for constant in self.constants)
 
     @property
     def has_source(self) -> bool:
         """Whether there is a portable form."""
-        return any(section.name == "source" for section in self.sections)
+        return self._find("source") is not None
 
     @property
     def outside(self) -> tuple[Constant, ...]:
         """Constants that stand beside the container, each once."""
-        inside = {section.sha256 for section in self.sections if section.name == "constant"}
-        found = {constant.sha256: constant for constant in self.constants if constant.sha256 not in inside}
+        found = {constant.sha256: constant for constant in self.constants if constant.sha256 not in self._inside}
         return tuple(found.values())
 
     @cached_property
@@ -190,9 +189,8 @@ class EngineContainer:
         Raises:
             EngineError: It is not there.
         """
-        content = self._content("constant", sha256)
-        if content is not None:
-            return content
+        if sha256 in self._inside:
+            return self._bytes(self._inside[sha256])
         stored = find_constants(self.digest)
         if stored is None:
             raise EngineError(
@@ -224,11 +222,21 @@ class EngineContainer:
         contents += [Content("constant", sha256, self.constant(sha256)) for sha256 in inside]
         return lay_out({name: getattr(self, name) for name in _FIELDS}, self.constants, contents)
 
-    def _content(self, name: str, sha256: str | None = None) -> memoryview | None:
-        for section in self.sections:
-            if section.name == name and sha256 in (None, section.sha256):
-                return self._bytes(section)
-        return None
+    @cached_property
+    def _inside(self) -> Mapping[str, Section]:
+        """Sections with constants, by their SHA-256."""
+        return {section.sha256: section for section in self.sections if section.name == "constant"}
+
+    def _find(self, name: str) -> Section | None:
+        return next((section for section in self.sections if section.name == name), None)
+
+    def _size(self, name: str) -> int:
+        section = self._find(name)
+        return section.size if section else 0
+
+    def _content(self, name: str) -> memoryview | None:
+        section = self._find(name)
+        return self._bytes(section) if section else None
 
     def _bytes(self, section: Section) -> memoryview:
         start = aligned(self.header_end) + section.offset
@@ -237,12 +245,14 @@ class EngineContainer:
     def _fits(self) -> bool:
         """Whether sections and constants can lie as the header says."""
         parts: list[Section | Constant] = [*self.sections, *self.constants]
+        if any(type(part.sha256) is not str for part in parts):
+            return False
         if any(type(number) is not int or number < 0 for part in parts for number in (part.offset, part.size)):
             return False
-        sizes = {section.sha256: section.size for section in self.sections if section.name == "constant"}
         position = 0
         for constant in self.constants:
-            if constant.offset < position or sizes.get(constant.sha256, constant.size) != constant.size:
+            section = self._inside.get(constant.sha256)
+            if constant.offset < position or (section and section.size != constant.size):
                 return False
             position = constant.offset + constant.size
         return position <= self.source_bytes
@@ -250,12 +260,11 @@ class EngineContainer:
     def _pieces(self, rest: memoryview) -> Iterator[memoryview]:
         """The portable form, piece by piece."""
         position = taken = 0
-        inside = {section.sha256 for section in self.sections if section.name == "constant"}
         for constant in self.constants:
             between = constant.offset - position
             yield rest[taken : taken + between]
             content = self.constant(constant.sha256)
-            if constant.sha256 not in inside and hashlib.sha256(content).hexdigest() != constant.sha256:
+            if constant.sha256 not in self._inside and hashlib.sha256(content).hexdigest() != constant.sha256:
                 stored = find_constants(self.digest)
                 place = f" (in {stored.place(constant.sha256)})" if stored else ""
                 raise damaged(self.subject, f"a constant that does not match its SHA-256{place}")

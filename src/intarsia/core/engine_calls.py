@@ -1,13 +1,16 @@
-"""Which values of a graph are engines: those that `run_engine` takes, in the graph or in a body of an operator."""
+"""The engines of a graph or program: what `run_engine` takes, in the graph itself or in a body of an operator."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import torch
+from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from intarsia._torch import HigherOrderOperator, pytree
+from intarsia.core.container import EngineContainer
 from intarsia.core.op import RUN_ENGINE
 from intarsia.core.operands import operands_of
 
@@ -31,7 +34,6 @@ def engine_calls(module: GraphModule) -> list[EngineCall]:
         module: Its graph calls no partitions, and neither do bodies of higher-order operators in it.
 
     Example:
-        >>> import torch
         >>> graph = torch.fx.Graph()
         >>> x, engine = graph.placeholder("x"), graph.placeholder("engine")
         >>> _ = graph.call_function(RUN_ENGINE, ([x], engine, "(f32[2]) -> (f32[2])"))
@@ -39,6 +41,29 @@ def engine_calls(module: GraphModule) -> list[EngineCall]:
         [EngineCall(node='run_engine_default', engine=engine)]
     """
     return _read(module, {})
+
+
+def engine_names(program: ExportedProgram) -> set[str]:
+    """Names of the state entries that hold a program's engines: no state of the model."""
+    names = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs if spec.target is not None}
+    engines = [call.engine for call in engine_calls(program.graph_module)]
+    return {names[engine.name] for engine in engines if isinstance(engine, Node) and engine.name in names}
+
+
+def read_containers(program: ExportedProgram) -> dict[str, EngineContainer]:
+    """The engines of a program, by the constants that hold them, in the order of the state; their headers are read.
+
+    Raises:
+        EngineError: An engine's header is damaged.
+    """
+    engines = engine_names(program)
+    names = [spec.target for spec in program.graph_signature.input_specs if spec.target in engines]
+    held = {str(name): program.constants.get(name, program.state_dict.get(name)) for name in names}
+    return {
+        name: EngineContainer.unpack(value.detach().contiguous().numpy().data)
+        for name, value in held.items()
+        if isinstance(value, torch.Tensor)
+    }
 
 
 def _read(module: GraphModule, known: dict[GraphModule, list[EngineCall]]) -> list[EngineCall]:

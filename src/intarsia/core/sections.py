@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from intarsia.errors import EngineError
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 1
 PREAMBLE = struct.Struct("<8sII32s")
 
 _MAGIC = b"INTARSIA"

@@ -169,7 +169,8 @@ def written_placeholders(module: torch.fx.GraphModule) -> dict[torch.fx.Node, li
 def written_state(program: torch.export.ExportedProgram) -> set[str]:
     """Names of the state entries that a program writes, in its graph or by declaration."""
     signature = program.graph_signature
-    declared = {spec.target for spec in signature.output_specs if spec.target is not None}
+    # What is declared of an input has the name of a placeholder, which may be that of a buffer too.
+    declared = {*signature.buffers_to_mutate.values(), *signature.parameters_to_mutate.values()}
     in_graph = {node.name for node in written_placeholders(program.graph_module)}
     named = [spec for spec in signature.input_specs if spec.target is not None]
     return {str(spec.target) for spec in named if spec.target in declared or spec.arg.name in in_graph}

@@ -12,7 +12,7 @@ from typing import IO
 
 from intarsia.errors import FormatError
 from intarsia.formats.directory import Member, read_directory
-from intarsia.formats.ending import read_ending
+from intarsia.formats.ending import count_members
 from intarsia.formats.limits import TEXT_BYTES
 from intarsia.formats.recognition import (
     DAMAGED_ARCHIVE,
@@ -84,14 +84,14 @@ def open_archive(path: Path) -> Iterator[Archive]:
         start = file.read(64)
         if not is_zip(start):
             raise foreign(path, kind_of_start(start))
-        ending = read_ending(path, file)
-        if ending is None:
+        count = count_members(path, file)
+        if count is None:
             raise foreign(path, DAMAGED_ARCHIVE)
         try:
             opened = zipfile.ZipFile(file)
         except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError, OSError, struct.error) as error:
             raise foreign(path, DAMAGED_ARCHIVE) from error
-        if len(opened.filelist) != ending.members:
+        if len(opened.filelist) != count:
             raise foreign(path, DAMAGED_ARCHIVE)
         with opened:
             yield Archive(path, file, opened)

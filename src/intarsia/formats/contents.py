@@ -18,7 +18,7 @@ from intarsia.formats.manifest import FORMAT_VERSION, EngineEntry, Manifest, Wri
 from intarsia.formats.typed import check_texts, check_types
 from intarsia.formats.writer import MemberEntry
 
-_FILE_WIDE = ("format_version", "intarsia_version", "torch_version", "graph_schema", "byte_order")
+_FILE_WIDE = ("format_version", "intarsia_version", "torch_version", "graph_schema", "byte_order", "test_vectors")
 
 
 class Method(NamedTuple):

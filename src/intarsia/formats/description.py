@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch.export.graph_signature import InputKind, OutputKind
 
-from intarsia._torch import schema_version
+from intarsia._torch import graph_schema
 from intarsia.core.ledger import Ledger
 from intarsia.core.writes import written_placeholders
 from intarsia.formats.manifest import FORMAT_VERSION, EngineEntry, Manifest, WriteEntry
@@ -24,7 +24,11 @@ _WRITE_KINDS: Mapping[OutputKind, Literal["buffer", "parameter", "input"]] = {
 
 
 def describe(
-    program: torch.export.ExportedProgram, engines: tuple[EngineEntry, ...], facts: Mapping[str, Any]
+    program: torch.export.ExportedProgram,
+    engines: tuple[EngineEntry, ...],
+    facts: Mapping[str, Any],
+    *,
+    test_vectors: int = 0,
 ) -> Manifest:
     """The manifest of a program.
 
@@ -32,14 +36,16 @@ def describe(
         program: Not modified.
         engines: Its engines, in graph order.
         facts: JSON values: the `ledger`'s entries and the `coverage`, each where there is one.
+        test_vectors: How many calls the file records.
     """
     entries = facts.get("ledger")
     return Manifest(
         FORMAT_VERSION,
         version("intarsia"),
         torch.__version__,
-        schema_version(),
+        ".".join(map(str, graph_schema().version)),
         sys.byteorder,
+        test_vectors,
         engines,
         _read_writes(program),
         None if entries is None else Ledger.from_json(entries),

@@ -51,7 +51,7 @@ def read_directory(path: Path, file: IO[bytes], archive: zipfile.ZipFile) -> dic
     Args:
         path: Named in errors.
         file: The file, seekable; its position is changed.
-        archive: The archive that was opened on it, whose end `read_ending` has judged.
+        archive: The archive that was opened on it, whose end `count_members` has judged.
 
     Raises:
         FormatError: A name leaves the archive, stands twice or is none, a member is no file, compressed or encrypted,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 from intarsia.errors import FormatError
 from intarsia.formats.limits import DIRECTORY_BYTES, MEMBERS
@@ -18,22 +18,8 @@ _END_64 = struct.Struct("<4sQ2H2I4Q")
 _ELSEWHERE = (0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF)
 
 
-class Ending(NamedTuple):
-    """Where the directory of an archive is.
-
-    Attributes:
-        members: Number of its entries.
-        size_bytes: Its size.
-        start: Position of its first byte in the file.
-    """
-
-    members: int
-    size_bytes: int
-    start: int
-
-
-def read_ending(path: Path, file: IO[bytes]) -> Ending | None:
-    """Where an archive's directory is, or None where there is no end record: the file is cut short, or no archive.
+def count_members(path: Path, file: IO[bytes]) -> int | None:
+    """How many members an archive has, or None where there is no end record: the file is cut short, or no archive.
 
     Args:
         path: Named in errors.
@@ -63,7 +49,7 @@ def read_ending(path: Path, file: IO[bytes]) -> Ending | None:
         raise _refusal(path, "a directory that is not where its end says")
     if members > MEMBERS or size_bytes > DIRECTORY_BYTES:
         raise _refusal(path, f"{members} members and a directory of {size_bytes} bytes", _LIMITS)
-    return Ending(members, size_bytes, start)
+    return int(members)
 
 
 def _read_64(path: Path, file: IO[bytes], end: int) -> tuple[int, int, int, int] | None:

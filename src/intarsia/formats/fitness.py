@@ -85,10 +85,13 @@ def _faults_of_torch(manifest: Manifest) -> Iterator[str]:
     except PackageNotFoundError:
         yield "torch is not installed"
         return
-    if here != manifest.torch_version and _major(_schema_version()) != _major(manifest.graph_schema):
+    if here == manifest.torch_version:
+        return
+    major, _ = read_schema_version() or _ask_torch()
+    if manifest.graph_schema.partition(".")[0] != str(major):
         yield (
             f"torch {manifest.torch_version} wrote its graph in version {manifest.graph_schema} of torch's schema, and "
-            f"torch {here} here reads version {_major(_schema_version())}"
+            f"torch {here} here reads version {major}"
         )
 
 
@@ -112,17 +115,10 @@ def _is_installed(name: str, *, is_module: bool) -> bool:
     return True
 
 
-def _schema_version() -> str:
-    found = read_schema_version()
-    if found is None:
-        from intarsia._torch import schema_version  # noqa: PLC0415 - takes long, and is seldom needed
+def _ask_torch() -> tuple[int, int]:
+    from intarsia._torch import graph_schema  # noqa: PLC0415 - takes long, and is seldom needed
 
-        return schema_version()
-    return found
-
-
-def _major(version: str) -> str:
-    return version.partition(".")[0]
+    return graph_schema().version
 
 
 def _name_engines(methods: Mapping[str, Method]) -> Iterator[tuple[str, EngineEntry]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
 from typing import Any
@@ -12,11 +12,12 @@ import torch
 
 from intarsia._torch import deserialize_graph, load_archive
 from intarsia.formats.archive import Archive, damaged
+from intarsia.formats.directory import Member
 from intarsia.formats.layout import KINDS, Kind, graph_member, table_member
 from intarsia.formats.mapping import MappedTensors
-from intarsia.formats.members import check_foreign_members, pickle_refusal
 from intarsia.formats.payload import Payload, pickled_names, read_payloads
 from intarsia.formats.refusal import quoted
+from intarsia.formats.unsafe_members import check_foreign_members, pickle_refusal
 
 _PROGRAM = "model"
 _VERSION = b"0"
@@ -51,10 +52,12 @@ def read_foreign(
     if pickled:
         archive.file.seek(0)
         return load_archive(archive.file)[_PROGRAM]
-    return _read_plain(archive, values, texts)
+    return _read_plain(archive, directory, values, texts)
 
 
-def _read_plain(archive: Archive, values: dict[str, Any], texts: dict[Kind, bytes]) -> torch.export.ExportedProgram:
+def _read_plain(
+    archive: Archive, directory: Mapping[str, Member], values: dict[str, Any], texts: dict[Kind, bytes]
+) -> torch.export.ExportedProgram:
     """The program, where no tensor of it is pickled. Tensors of one member share memory, as in torch."""
     memories: defaultdict[tuple[Kind, str], int] = defaultdict(partial(next, count()))
 
@@ -65,7 +68,7 @@ def _read_plain(archive: Archive, values: dict[str, Any], texts: dict[Kind, byte
         kind: read_payloads(text, _subject(archive, kind), memory_of=memory_of(kind)) for kind, text in texts.items()
     }
     payloads = [(kind, payload) for kind, table in tables.items() for payload in table.values()]
-    tensors = MappedTensors(archive.path, archive.file, archive.directory(), payloads, copied=True)
+    tensors = MappedTensors(archive.path, archive.file, directory, payloads, copied=True)
     state, constants = ({name: tensors.tensor(payload) for name, payload in tables[kind].items()} for kind in KINDS)
     return deserialize_graph(values, state, constants)
 

@@ -8,36 +8,44 @@ that a newer schema opens no new way.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import keyword
 import re
 import types
 import typing
 import unicodedata
-from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple
 
 from intarsia._torch import graph_schema, schema_hints
 from intarsia.errors import FormatError, UnsupportedVersion, first_line
 from intarsia.formats.expressions import read_expression
-from intarsia.formats.limits import DEPTH, EXPRESSIONS, NAME_CHARACTERS, NODES, SYMBOLS
+from intarsia.formats.limits import DEPTH, EXPRESSION_CHARACTERS, EXPRESSIONS, NAME_CHARACTERS, NODES, SYMBOLS
 from intarsia.formats.operators import find_operator
 from intarsia.formats.refusal import Refused, quoted
 from intarsia.formats.structures import check_keywords, read_structure
-
-Check = Callable[[Any], None]
+from intarsia.formats.value_checks import (
+    PLAIN,
+    Check,
+    fields_of,
+    list_of,
+    mapping_of,
+    matching,
+    number_of,
+    one_of,
+    optional,
+    text_of,
+)
 
 _DEVICE = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _DIALECT = re.compile(r"[A-Za-z0-9_]{0,64}")
 _UNBACKED = re.compile(r"(?:u|zuf)([0-9]+)")
+# A size as sympy prints it, but no unbacked symbol.
+_DERIVED = re.compile(r"(?!u|zuf)[A-Za-z0-9_ ()+*/,.-]+")
 # torch prints the parts of a state entry's name into code, in double quotes, as they are.
 _STATE_PART = re.compile(r"""(?!__\w*__$)[^"'\\]*""")
 # Names that the code of a graph uses itself.
 _TAKEN = frozenset(["self", "torch"])
-_NUMBERS = {"Infinity", "-Infinity", "NaN"}
-_LARGEST = 1 << 64
 _EXPECTED = "a graph that torch writes"
 _FIX = "Load it with the tool that wrote it, where you trust the file, and save it again with intarsia."
 
@@ -142,7 +150,7 @@ class _Judge:
         """What may stand in each field that holds a text, by `Class.field`."""
         name, state, free = self._name, self._state_name, self._free
         return {
-            "Device.type": _matching(_DEVICE, "the name of a device type"),
+            "Device.type": matching(_DEVICE, "the name of a device type"),
             "SymExpr.expr_str": self._expression,
             "SymIntArgument.as_name": name,
             "SymFloatArgument.as_name": name,
@@ -176,7 +184,7 @@ class _Judge:
             "ModuleCallEntry.fqn": state,
             "NamedTupleDef.field_names": name,
             "GraphModule.metadata": free,
-            "ExportedProgram.verifiers": _matching(_DIALECT, "the name of a dialect"),
+            "ExportedProgram.verifiers": matching(_DIALECT, "the name of a dialect"),
             "ExportedProgram.torch_version": free,
             "ExportedProgram.guards_code": free,
         }
@@ -194,7 +202,7 @@ class _Judge:
             "GraphModule.metadata": self._free,
             "GraphModule.treespec_namedtuple_fields": self._free,
             "ExportedProgram.opset_version": self._free,
-            "ExportedProgram.range_constraints": self._range_symbol,
+            "ExportedProgram.range_constraints": self._ranged,
         }
 
     # The checks of each type
@@ -204,17 +212,17 @@ class _Judge:
         origin, arguments = typing.get_origin(hint), typing.get_args(hint)
         if origin in (typing.Union, types.UnionType):
             (inner,) = (argument for argument in arguments if argument is not type(None))
-            return _optional(self._check_of(inner, field))
+            return optional(self._check_of(inner, field))
         if origin is list:
-            return _list_of(self._check_of(arguments[0], field))
+            return list_of(self._check_of(arguments[0], field))
         if origin is dict:
-            return self._mapping_of(self._check_of(arguments[1], field), field)
+            return mapping_of(self._keys.get(field) or _unlisted(field), self._check_of(arguments[1], field))
         if hint is str:
-            return self._text(self._texts.get(field) or _unlisted(field))
-        if hint in _PLAIN:
-            return _PLAIN[hint]
+            return text_of(self._texts.get(field) or _unlisted(field))
+        if hint in PLAIN:
+            return PLAIN[hint]
         if issubclass(hint, Enum):
-            return _number_of(hint)
+            return number_of(hint)
         return self._later(hint)
 
     def _later(self, kind: type) -> Check:
@@ -233,29 +241,9 @@ class _Judge:
             fields = {
                 name: self._check_of(hint, f"{kind.__name__}.{name}") for name, hint in schema_hints(kind).items()
             }
-            check = _one_of(kind, fields) if issubclass(kind, graph_schema().union) else _fields_of(kind, fields)
+            check = one_of(kind, fields) if issubclass(kind, graph_schema().union) else fields_of(kind, fields)
             self._checks[kind] = {"Graph": self._graph, "Node": self._call}.get(kind.__name__, _as_it_is)(check)
         return self._checks[kind]
-
-    def _mapping_of(self, check: Check, field: str) -> Check:
-        check_key = self._keys.get(field) or _unlisted(field)
-
-        def check_mapping(value: Any) -> None:
-            if type(value) is not dict:
-                raise Refused(quoted(value), "a mapping")
-            for key, item in value.items():
-                check_key(key)
-                check(item)
-
-        return check_mapping
-
-    def _text(self, check: Check) -> Check:
-        def check_text(value: Any) -> None:
-            if type(value) is not str:
-                raise Refused(quoted(value), "a text")
-            check(value)
-
-        return check_text
 
     def _graph(self, check: Check) -> Check:
         def check_graph(value: Any) -> None:
@@ -311,11 +299,13 @@ class _Judge:
                 f"at most {SYMBOLS} and {EXPRESSIONS}",
             )
 
-    def _range_symbol(self, text: str) -> None:
+    def _ranged(self, text: str) -> None:
+        """What a range is of: torch compares it with the sizes that it has read, and evaluates nothing."""
         match = _UNBACKED.fullmatch(text)
         # torch counts up to this number.
-        if not _is_name(text) or (match is not None and (len(match[1]) > 7 or int(match[1]) > NODES)):
-            raise Refused(f"a range of {quoted(text)}", "the name of a symbol")
+        counted = match is not None and len(match[1]) <= 7 and int(match[1]) <= NODES
+        if not counted and not (_DERIVED.fullmatch(text) and len(text) <= EXPRESSION_CHARACTERS):
+            raise Refused(f"a range of {quoted(text)}", "a symbol, or a size that is computed of symbols")
 
     def _target(self, text: str) -> None:
         if text in self._known_targets:
@@ -344,14 +334,6 @@ def _is_name(text: str) -> bool:
     return text.isidentifier() and len(text) <= NAME_CHARACTERS and unicodedata.normalize("NFKC", text) == text
 
 
-def _matching(pattern: re.Pattern[str], expected: str) -> Check:
-    def check(text: str) -> None:
-        if not pattern.fullmatch(text):
-            raise Refused(quoted(text), expected)
-
-    return check
-
-
 def _unlisted(field: str) -> Check:
     def check(text: str) -> None:
         raise Refused(f"{quoted(text)} in {field}", "a field of torch's schema that this intarsia knows")
@@ -361,80 +343,3 @@ def _unlisted(field: str) -> Check:
 
 def _as_it_is(check: Check) -> Check:
     return check
-
-
-def _optional(check: Check) -> Check:
-    def check_optional(value: Any) -> None:
-        if value is not None:
-            check(value)
-
-    return check_optional
-
-
-def _list_of(check: Check) -> Check:
-    def check_list(value: Any) -> None:
-        if type(value) is not list:
-            raise Refused(quoted(value), "a list")
-        for item in value:
-            check(item)
-
-    return check_list
-
-
-def _fields_of(kind: type, checks: dict[str, Check]) -> Check:
-    required = frozenset(
-        field.name
-        for field in dataclasses.fields(kind)
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-    )
-
-    def check_fields(value: Any) -> None:
-        if type(value) is not dict or not required <= value.keys():
-            raise Refused(quoted(value), f"a {kind.__name__}")
-        for name, item in value.items():
-            # Fields of a newer schema are left out by torch.
-            check = checks.get(name)
-            if check is not None:
-                check(item)
-
-    return check_fields
-
-
-def _one_of(kind: type, checks: dict[str, Check]) -> Check:
-    def check_union(value: Any) -> None:
-        if type(value) is not dict or len(value) != 1:
-            raise Refused(quoted(value), f"one kind of {kind.__name__}")
-        ((name, item),) = value.items()
-        if name not in checks:
-            raise Refused(f"the kind {quoted(name)}", f"one of a {kind.__name__}")
-        checks[name](item)
-
-    return check_union
-
-
-def _number_of(kind: type[Enum]) -> Check:
-    values = frozenset(member.value for member in kind)
-
-    def check_number(value: Any) -> None:
-        if type(value) is not int or value not in values:
-            raise Refused(quoted(value), f"a number of a {kind.__name__}")
-
-    return check_number
-
-
-def _check_int(value: Any) -> None:
-    if type(value) is not int or not -_LARGEST < value < _LARGEST:
-        raise Refused(quoted(value), "a whole number of 64 bits")
-
-
-def _check_float(value: Any) -> None:
-    if type(value) is not float and not (type(value) is str and value in _NUMBERS):
-        _check_int(value)
-
-
-def _check_bool(value: Any) -> None:
-    if type(value) is not bool:
-        raise Refused(quoted(value), "true or false")
-
-
-_PLAIN: dict[type, Check] = {int: _check_int, float: _check_float, bool: _check_bool}

@@ -25,6 +25,12 @@ MANIFEST_MEMBER = f"extra/{MANIFEST_NAME}"
 MANIFEST_HASH_MEMBER = "extra/intarsia_manifest.sha256"
 """Name of the member with the SHA-256 of the manifest, in hexadecimal: the manifest holds those of all others."""
 
+VECTORS_MEMBER = "data/test_vectors/calls.json"
+"""Name of the member with the calls that a file records."""
+
+VECTOR_TENSORS_MEMBER = "data/test_vectors/tensors.safetensors"
+"""Name of the member with their tensors."""
+
 KINDS: tuple[Kind, ...] = ("weights", "constants")
 
 

@@ -14,12 +14,14 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import torch
 
 from intarsia._torch import deserialize_graph
+from intarsia.core.vectors import Vectors
 from intarsia.errors import FormatError, IntarsiaError, first_line, near_match
 from intarsia.formats.archive import Archive, check_kind, damaged, open_archive
 from intarsia.formats.contents import Contents, contents_of
 from intarsia.formats.directory import Member
 from intarsia.formats.engine_checks import check_engines
 from intarsia.formats.file_constants import FileConstants
+from intarsia.formats.file_vectors import find_vectors
 from intarsia.formats.foreign import read_foreign
 from intarsia.formats.graph import read_graph
 from intarsia.formats.integrity import Integrity
@@ -35,10 +37,10 @@ from intarsia.formats.layout import (
 )
 from intarsia.formats.manifest import Manifest
 from intarsia.formats.mapping import MappedTensors
-from intarsia.formats.members import check_own_members, checked_words
 from intarsia.formats.packages import describe_operators
 from intarsia.formats.payload import Payload, read_payloads
 from intarsia.formats.refusal import quoted
+from intarsia.formats.unsafe_members import check_own_members, checked_words
 
 Engines: TypeAlias = Literal["verify", "rebuild"]
 
@@ -71,33 +73,14 @@ class LoadedMethod(NamedTuple):
         manifest: What the file tells of it, or None when another tool wrote the file.
         check: Compares the bytes of its tensors with their hashes, unless that was done before; raises `FormatError`
             where they differ. None when another tool wrote the file, which has no hashes. Engines have their own.
+        vectors: Reads the test vectors of the file, of all its methods; raises `FormatError` where they are damaged or
+            do not fit. None where there are none.
     """
 
     program: torch.export.ExportedProgram
     manifest: Manifest | None
     check: Callable[[], None] | None
-
-
-def load_pt2(path: str | os.PathLike[str], *, allow: Iterable[str] = (), engines: Engines = "verify") -> LoadedMethod:
-    """Read the exported program of a PT2 archive that holds one, as `load_methods` does.
-
-    Raises:
-        FormatError: The path is none, or the file is missing, cut short, damaged, or something else than a PT2
-            archive of one method.
-        NotImported: An operator, or the class of a container among its arguments or outputs, has to be imported.
-        UnsupportedVersion: A newer intarsia wrote it; nothing of it was loaded.
-        EngineError: An engine's bytes are not those that were written; names the engine and the file.
-    """
-    methods = load_methods(path, allow=allow, engines=engines)
-    if len(methods) > 1:
-        raise FormatError(
-            str(path),
-            found=f"the methods {', '.join(methods)}",
-            expected="a file of one program",
-            fix="Load it with intarsia.load, and call its methods.",
-        )
-    (method,) = methods.values()
-    return method
+    vectors: Callable[[], Vectors] | None = None
 
 
 def load_methods(
@@ -176,7 +159,10 @@ def _read(archive: Archive, *, verify: bool) -> tuple[dict[str, LoadedMethod], F
         methods[name] = LoadedMethod(exported, manifest, partial(integrity.check, members))
     if verify:
         integrity.check(contents.members)
-    return methods, FileConstants(archive.path, archive.file, directory, contents.members)
+    beside = FileConstants(archive.path, archive.file, directory, contents.members)
+    programs = {name: method.program for name, method in methods.items()}
+    vectors = find_vectors(archive.path, contents, programs, integrity, beside)
+    return {name: method._replace(vectors=vectors) for name, method in methods.items()}, beside
 
 
 def _read_foreign(archive: Archive, allow: frozenset[str]) -> torch.export.ExportedProgram:

@@ -91,6 +91,7 @@ class Manifest:
         torch_version: Version of torch that wrote the file.
         graph_schema: Version of torch's schema that the graphs are written in, "8.20" for instance.
         byte_order: Byte order of the tensors: "little" or "big".
+        test_vectors: How many calls the file records, of all methods together.
         engines: Every engine of the program, in graph order.
         writes: Every write of the program.
         ledger: The account of the export, or None when the program was not exported by intarsia.
@@ -103,8 +104,14 @@ class Manifest:
     torch_version: str
     graph_schema: str
     byte_order: str
+    test_vectors: int
     engines: tuple[EngineEntry, ...]
     writes: tuple[WriteEntry, ...]
     ledger: Ledger | None
     coverage: Mapping[str, Any] | None
     packages: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """What wrote the file -> version."""
+        return {"intarsia": self.intarsia_version, "torch": self.torch_version}

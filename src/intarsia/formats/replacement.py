@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from intarsia.errors import FormatError
+from intarsia.errors import FormatError, first_line
 from intarsia.formats.unfinished import remove_unfinished, unfinished_file
 
 _ACCESS_LIST = "system.posix_acl_access"
@@ -64,7 +64,7 @@ def find_target(path: Path) -> Path:
 
 def unwritable(path: Path, error: Exception) -> FormatError:
     """The error that says why `path` cannot be written."""
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).strip().split("\n")[0]
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
     return FormatError(
         str(path),
         found=f"that it cannot be written ({reason})",

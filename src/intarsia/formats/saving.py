@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from intarsia._torch import serialize_graph
+from intarsia.core.vectors import Vectors
 from intarsia.errors import EngineError, FormatError, first_line
 from intarsia.formats.contents import Contents, Method
 from intarsia.formats.description import describe
@@ -20,7 +21,6 @@ from intarsia.formats.layout import (
     KINDS,
     MANIFEST_HASH_MEMBER,
     MANIFEST_MEMBER,
-    METHOD,
     Kind,
     checked_path,
     graph_member,
@@ -30,27 +30,13 @@ from intarsia.formats.payload import Payload, write_payloads
 from intarsia.formats.replacement import replacing
 from intarsia.formats.storable import check_storable
 from intarsia.formats.storages import PlannedMember, plan_storages, tensors_of
+from intarsia.formats.vectors import write_vectors
 from intarsia.formats.writer import MemberEntry, Streamed, Writer
+
+Progress = Callable[[int, int, str], None]
 
 # What torch wants to find besides the programs.
 _MARKS = {"archive_format": b"pt2", "archive_version": b"0", ".data/version": b"6\n"}
-
-
-def save_pt2(program: torch.export.ExportedProgram, path: str | os.PathLike[str], *, facts: Mapping[str, Any]) -> None:
-    """Write an exported program to a `.pt2` file, as `save_methods` does.
-
-    Args:
-        program: Not modified.
-        path: Ends in `.pt2`.
-        facts: JSON values for the manifest: `ledger` (a list of entries) and `coverage`, each where there is one.
-
-    Raises:
-        FormatError: The path cannot be written or has another ending, or the program is no exported program or
-            cannot be stored.
-        StateError: A state entry is no plain tensor.
-        EngineError: An engine of the program is damaged.
-    """
-    save_methods({METHOD: program}, path, facts={METHOD: facts})
 
 
 def save_methods(
@@ -59,6 +45,8 @@ def save_methods(
     *,
     facts: Mapping[str, Mapping[str, Any]],
     payloads: bool = True,
+    vectors: Vectors | None = None,
+    progress: Progress | None = None,
 ) -> None:
     """Write exported programs to one `.pt2` file.
 
@@ -73,6 +61,8 @@ def save_methods(
         facts: For each method, JSON values for the manifest: `ledger` (a list of entries) and `coverage`, each where
             there is one.
         payloads: Whether to store what the engines compiled to, and not only their portable forms.
+        vectors: Test vectors of the methods; none are the same as None.
+        progress: Called with bytes written, bytes in all, and the name of the next member.
 
     Raises:
         FormatError: The path cannot be written or has another ending, or there is no program, or one is no exported
@@ -89,16 +79,21 @@ def save_methods(
         check_storable(program, str(path))
     names = {method: method if len(programs) > 1 else "model" for method in programs}
     plan = _plan({names[method]: program for method, program in programs.items()}, payloads=payloads)
+    count = len(vectors.calls) if vectors else 0
     methods = {
-        method: Method(names[method], describe(program, plan.engines.entries(names[method]), facts[method]))
+        method: Method(
+            names[method],
+            describe(program, plan.engines.entries(names[method]), facts[method], test_vectors=count),
+        )
         for method, program in programs.items()
     }
     graphs = {
         names[method]: _serialize(program, path, _lengths(program, plan.engines.placed[names[method]]))
         for method, program in programs.items()
     }
+    recorded = write_vectors(vectors) if vectors and vectors.calls else {}
     with replacing(path) as new:
-        _write(new, plan, graphs, methods)
+        _write(new, plan, graphs, methods, recorded, progress=progress)
 
 
 class _Plan(NamedTuple):
@@ -171,13 +166,19 @@ def _lengths(program: torch.export.ExportedProgram, members: Mapping[str, Engine
     }
 
 
-def _write(new: Path, plan: _Plan, graphs: Mapping[str, bytes], methods: Mapping[str, Method]) -> None:
+def _write(
+    new: Path,
+    plan: _Plan,
+    graphs: Mapping[str, bytes],
+    methods: Mapping[str, Method],
+    vectors: Mapping[str, bytes],
+    *,
+    progress: Progress | None,
+) -> None:
     with Writer(new) as writer:
         for name, data in {**_MARKS, "byteorder": sys.byteorder.encode()}.items():
             writer.write(name, data)
-        members: list[Streamed] = [*plan.tensors, *plan.engines.engines, *plan.engines.constants]
-        for member in members:
-            writer.stream(member.name, member.size_bytes, member.chunks())
+        _write_members(writer, [*plan.tensors, *plan.engines.engines, *plan.engines.constants], progress)
         for constant in plan.engines.constants:
             _compare(constant, writer.members[constant.name])
         for name, graph in graphs.items():
@@ -185,8 +186,29 @@ def _write(new: Path, plan: _Plan, graphs: Mapping[str, bytes], methods: Mapping
                 writer.write(table_member(name, kind), write_payloads(plan.tables[name][kind]))
             writer.write(graph_member(name), graph)
             writer.write(f"data/sample_inputs/{name}.pt", b"")  # torch wants a member, also for none
+        for name, data in vectors.items():
+            writer.write(name, data)
         writer.write(MANIFEST_MEMBER, Contents(methods, dict(writer.members)).to_text().encode())
         writer.write(MANIFEST_HASH_MEMBER, writer.members[MANIFEST_MEMBER].sha256.encode())
+
+
+def _write_members(writer: Writer, members: Sequence[Streamed], progress: Progress | None) -> None:
+    """Write what is large, and tell how far it has come: all else takes no time."""
+    total = sum(member.size_bytes for member in members)
+    done = 0
+
+    def told(member: Streamed) -> Iterator[memoryview]:
+        nonlocal done
+        for chunk in member.chunks():
+            if progress:
+                progress(done, total, member.name)
+            yield chunk
+            done += chunk.nbytes
+
+    for member in members:
+        writer.stream(member.name, member.size_bytes, told(member))
+    if progress:
+        progress(total, total, "")
 
 
 def _compare(constant: ConstantMember, written: MemberEntry) -> None:

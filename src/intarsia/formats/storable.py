@@ -56,15 +56,15 @@ def _check_state(program: torch.export.ExportedProgram) -> None:
 
 def _check_outputs(program: torch.export.ExportedProgram, subject: str) -> None:
     """Refuse no outputs, which torch cannot write, and a text among them: torch writes it and then cannot read it."""
-    (output,) = program.graph.find_nodes(op="output")
-    if not output.args[0]:
+    outputs: Any = program.graph.output_node().args[0]
+    if not outputs:
         raise FormatError(
             subject,
             found="a program that returns and writes nothing",
             expected="at least one output",
             fix="Let the model return a tensor.",
         )
-    texts = [value for value in output.args[0] if isinstance(value, str)]
+    texts = [value for value in outputs if isinstance(value, str)]
     if texts:
         raise FormatError(
             subject,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from intarsia.core.writes import written_placeholders
+from intarsia.core.writes import written_state
 from intarsia.formats.layout import Kind, tensor_member
 from intarsia.formats.payload import Payload, end_bytes
 
@@ -19,7 +19,7 @@ _CHUNK_BYTES = 8 << 20
 _SAMPLE_BYTES = 64
 
 
-class Entry(NamedTuple):
+class StoredTensor(NamedTuple):
     """A tensor of a program.
 
     Attributes:
@@ -144,19 +144,12 @@ def tensors_of(program: torch.export.ExportedProgram) -> tuple[tuple[Kind, Mappi
     return ("weights", program.state_dict), ("constants", program.constants)
 
 
-def _entries(name: str, program: torch.export.ExportedProgram) -> Iterator[Entry]:
-    written = _written(program)
+def _entries(name: str, program: torch.export.ExportedProgram) -> Iterator[StoredTensor]:
+    written = written_state(program)
     for kind, tensors in tensors_of(program):
         for key, value in tensors.items():
             alone = isinstance(value, torch.nn.Parameter) or value.requires_grad or key in written
-            yield Entry(name, kind, key, value, alone)
-
-
-def _written(program: torch.export.ExportedProgram) -> set[str]:
-    signature = program.graph_signature
-    in_place = {node.name for node in written_placeholders(program.graph_module)}
-    declared = {*signature.buffers_to_mutate.values(), *signature.parameters_to_mutate.values()}
-    return declared | {str(spec.target) for spec in signature.input_specs if spec.arg.name in in_place}
+            yield StoredTensor(name, kind, key, value, alone)
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
@@ -166,13 +159,13 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     return (offset * tensor.itemsize if end else 0), end
 
 
-def _sharing(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+def _sharing(entries: Sequence[StoredTensor]) -> Iterator[list[StoredTensor]]:
     """Groups of entries that share memory, directly or through others. One without elements shares nothing."""
-    storages: defaultdict[tuple[torch.device, int], list[Entry]] = defaultdict(list)
+    storages: defaultdict[tuple[torch.device, int], list[StoredTensor]] = defaultdict(list)
     for entry in entries:
         storages[entry.tensor.device, entry.tensor.untyped_storage().data_ptr()].append(entry)
     for storage in storages.values():
-        group: list[Entry] = []
+        group: list[StoredTensor] = []
         reached = 0
         for entry in sorted(storage, key=lambda entry: _extent(entry.tensor)):
             start, end = _extent(entry.tensor)
@@ -184,9 +177,9 @@ def _sharing(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
         yield group
 
 
-def _parts(group: Iterable[Entry]) -> Iterable[list[Entry]]:
+def _parts(group: Iterable[StoredTensor]) -> Iterable[list[StoredTensor]]:
     """Entries that one member can hold: of one folder and one dtype."""
-    parts: defaultdict[tuple[Kind, torch.dtype], list[Entry]] = defaultdict(list)
+    parts: defaultdict[tuple[Kind, torch.dtype], list[StoredTensor]] = defaultdict(list)
     for entry in group:
         parts[entry.kind, entry.tensor.dtype].append(entry)
     return parts.values()
@@ -200,7 +193,7 @@ class _Members:
         self._counts: Counter[Kind] = Counter()
         self._alike: defaultdict[tuple[object, ...], list[PlannedMember]] = defaultdict(list)
 
-    def place(self, part: Sequence[Entry], start: int) -> PlannedMember:
+    def place(self, part: Sequence[StoredTensor], start: int) -> PlannedMember:
         """The member for entries that share memory, from a byte of their storage on."""
         kind, tensor = part[0].kind, part[0].tensor
         programs: dict[str, bool] = {}
@@ -232,7 +225,7 @@ def _bytes_of(tensor: torch.Tensor, start: int, end: int) -> torch.Tensor:
     return data.set_(tensor.untyped_storage(), start, (end - start,), (1,)) if end else data
 
 
-def _payload(entry: Entry, member: str, memory: int, start: int) -> Payload:
+def _payload(entry: StoredTensor, member: str, memory: int, start: int) -> Payload:
     tensor = entry.tensor
     return Payload(
         member=member,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from intarsia.core.coverage import Coverage, OperatorPlacement
+from intarsia.core.memory import memory_of
 from intarsia.core.signature import EngineSignature
 from intarsia.errors import EngineBuildFailed, PartitionError
 from intarsia.partition.asserts import remove_asserts
@@ -17,13 +18,12 @@ from intarsia.partition.operators import check_operators, find_operators, is_ope
 from intarsia.partition.order import Block, Units
 from intarsia.partition.plan import Plan, Planner, Supports, block_inputs, block_outputs
 from intarsia.partition.split import Splitter
-from intarsia.partition.state import State, written_memory
+from intarsia.partition.state import State, names_of_memory, written_memory
 
 SUPPORTED = "supported"
 
 
-@dataclass(frozen=True)
-class Partitioned:
+class Partitioned(NamedTuple):
     """A hybrid whose partitions are still torch graphs.
 
     Attributes:
@@ -68,7 +68,7 @@ def partition(
         engine   1  aten.linear.default  supported
     """
     (parts,) = partition_methods(
-        {"forward": program},
+        {"": program},
         supports=supports,
         torch_executed_ops=torch_executed_ops,
         min_block_size=min_block_size,
@@ -88,7 +88,7 @@ def partition_methods(
     """Cut several captured programs, each as `partition` does; an operator name has to match in one of them.
 
     Args:
-        programs: By the names of the methods that they are.
+        programs: By the names of the methods that they are; of one alone the name is empty.
         supports: As for `partition`.
         torch_executed_ops: Likewise.
         min_block_size: Likewise.
@@ -111,7 +111,7 @@ class _Wishes:
     supports: Supports
     kept_ops: Iterable[Any]
     min_block_size: int
-    written: frozenset[Hashable]
+    written: frozenset[int]
 
 
 def _partition(program: torch.export.ExportedProgram, wishes: _Wishes, prefix: str) -> Partitioned:
@@ -179,7 +179,13 @@ class _Attempt:
             OperatorPlacement(node.name, operator, places.get(node, "torch"), self._plan.reasons.get(node, SUPPORTED))
             for node, operator in self._operators.items()
         ]
-        held = tuple((name, state) for name in partitions for state in _state_in(hybrid.get_submodule(name)))
+        names = names_of_memory(self._program)
+        held = tuple(
+            (name, state)
+            for name in partitions
+            for path in _state_in(hybrid.get_submodule(name))
+            for state in names.get(memory_of(self._state.value(path)), [path])
+        )
         return Partitioned(hybrid, Coverage(tuple(placements), self._removed, held=held))
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any
 
 import torch
 
+from intarsia.core.memory import memory_of
 from intarsia.core.writes import written_state
 from intarsia.errors import PartitionError
 from intarsia.partition.operators import is_write, operator_name
@@ -18,15 +19,15 @@ class State:
 
     Args:
         module: Graph module whose `get_attr` nodes name the state. Not modified.
-        written: Memory (`memory`) of the state that other methods of the model write.
+        written: Memory (`memory_of`) of the state that other methods of the model write.
     """
 
-    def __init__(self, module: torch.fx.GraphModule, written: Iterable[Hashable] = ()) -> None:
+    def __init__(self, module: torch.fx.GraphModule, written: Iterable[int] = ()) -> None:
         self._module = module
         self._buffers = {path for path, _ in module.named_buffers(remove_duplicate=False)}
         self._persistent = module.state_dict(keep_vars=True).keys()
         self._written = set(written) | {
-            memory(self.value(target.target))
+            memory_of(self.value(target.target))
             for target in map(_write_target, filter(is_write, module.graph.nodes))
             if target.op == "get_attr"
         }
@@ -41,7 +42,7 @@ class State:
 
     def is_written(self, node: torch.fx.Node) -> bool:
         """Whether the node reads a tensor that a method of the model writes, through whatever name or view."""
-        return self._is_tensor(node) and memory(self.value(node.target)) in self._written
+        return self._is_tensor(node) and memory_of(self.value(node.target)) in self._written
 
     def _is_tensor(self, node: torch.fx.Node) -> bool:
         return node.op == "get_attr" and isinstance(self.value(node.target), torch.Tensor)
@@ -79,15 +80,18 @@ def _write_target(node: torch.fx.Node) -> torch.fx.Node:
     )
 
 
-def written_memory(programs: Iterable[torch.export.ExportedProgram]) -> set[Hashable]:
+def written_memory(programs: Iterable[torch.export.ExportedProgram]) -> set[int]:
     """Memory of the state that one of some programs writes, in each of them that has an entry of the name."""
     programs = list(programs)
     names = {name for program in programs for name in written_state(program)}
     entries = [entry for program in programs for entry in (*program.state_dict.items(), *program.constants.items())]
-    return {memory(value) for name, value in entries if name in names and isinstance(value, torch.Tensor)}
+    return {memory_of(value) for name, value in entries if name in names and isinstance(value, torch.Tensor)}
 
 
-def memory(tensor: torch.Tensor) -> Hashable:
-    """What two tensors share when one sees writes to the other."""
-    address = tensor.untyped_storage().data_ptr()
-    return address or id(tensor)
+def names_of_memory(program: torch.export.ExportedProgram) -> dict[int, list[str]]:
+    """For the memory of each tensor of a program, all names that the model has for it; read or not."""
+    names: dict[int, list[str]] = {}
+    for name, value in (*program.state_dict.items(), *program.constants.items()):
+        if isinstance(value, torch.Tensor):
+            names.setdefault(memory_of(value), []).append(name)
+    return names

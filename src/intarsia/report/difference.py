@@ -12,6 +12,7 @@ import torch
 from torch.export import ExportedProgram
 
 from intarsia.core.container import EngineContainer
+from intarsia.core.engine_calls import read_containers
 from intarsia.errors import shorten
 from intarsia.report.graph_lines import Symbols, graph_lines
 from intarsia.report.program import EngineFacts, ProgramFacts, describe_program
@@ -95,14 +96,14 @@ class _Reading(NamedTuple):
 
 def _read(side: Side) -> _Reading:
     program, symbols = side.program, Symbols()
-    facts = describe_program(program)
+    facts, containers = describe_program(program), read_containers(program)
     state = {entry.name: f"{entry.kind} {entry.type}" for entry in facts.state}
     return _Reading(
         versions={**side.versions, "dialect": facts.dialect},
         signature=_signature(program, facts, symbols),
         state=state,
         values={name: _bytes(program.state_dict.get(name, program.constants.get(name))) for name in state},
-        engines={engine.constant: _engine(program, engine, symbols) for engine in facts.engines},
+        engines={engine.constant: _engine(engine, containers[engine.constant], symbols) for engine in facts.engines},
         graph=graph_lines(program, symbols),
     )
 
@@ -122,8 +123,7 @@ def _bytes(value: object) -> torch.Tensor:
     return value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
 
 
-def _engine(program: ExportedProgram, engine: EngineFacts, symbols: Symbols) -> _Texts:
-    container = EngineContainer.unpack(_bytes(program.constants[engine.constant]).numpy().data)
+def _engine(engine: EngineFacts, container: EngineContainer, symbols: Symbols) -> _Texts:
     return {
         "name": engine.name,
         "backend": engine.backend,

@@ -64,8 +64,8 @@ def graph_lines(program: ExportedProgram, symbols: Symbols) -> list[str]:
         "" if spec.kind is OutputKind.USER_OUTPUT else f"{spec.kind.name.lower().replace('_', ' ')} {spec.target!r} = "
         for spec in program.graph_signature.output_specs
     ]
-    (output,) = program.graph.find_nodes(op="output")
-    returned = [write + _argument(value, names) for write, value in zip(writes, output.args[0], strict=True)]
+    outputs: Any = program.graph.output_node().args[0]
+    returned = [write + _argument(value, names) for write, value in zip(writes, outputs, strict=True)]
     return [*lines, f"return {', '.join(returned)}"]
 
 

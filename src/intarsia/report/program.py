@@ -15,17 +15,17 @@ from torch.export.graph_signature import InputKind, OutputKind
 from intarsia._torch import int_bounds, is_unbounded
 from intarsia.core.container import EngineContainer
 from intarsia.core.dim import Size
+from intarsia.core.engine_calls import read_containers
 from intarsia.core.ledger import Ledger
+from intarsia.core.op import RUN_ENGINE
 from intarsia.core.paths import input_paths, output_paths
 from intarsia.core.signature import SHORT_NAMES
 from intarsia.core.writes import written_placeholders
-from intarsia.report.storage import KINDS, describe_storage, read_containers, state_entries
+from intarsia.report.storage import KINDS, describe_storage, state_entries
 
 _DECLARED = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 Writers = Mapping[str, tuple[str, ...]]
 """Name of a placeholder -> what writes it in a call."""
-
-_ENGINE_OPERATOR = "intarsia.run_engine.default"
 
 
 @dataclass(frozen=True)
@@ -248,8 +248,7 @@ def _engine(constant: str, container: EngineContainer) -> EngineFacts:
 
 def _torch_operators(program: ExportedProgram) -> dict[str, int]:
     calls = [node for node in program.graph.nodes if node.op == "call_function" and not _is_size(node)]
-    counts = Counter(_operator_name(node.target) for node in calls)
-    del counts[_ENGINE_OPERATOR], counts["getitem"]
+    counts = Counter(_operator_name(node.target) for node in calls if node.target not in (RUN_ENGINE, getitem))
     return dict(counts.most_common())
 
 
@@ -299,6 +298,6 @@ def _writer_text(node: torch.fx.Node, engines: Mapping[str, str]) -> str:
     maker = node
     while maker.op == "call_function" and maker.target is getitem:
         maker = maker.all_input_nodes[0]
-    if str(maker.target) == _ENGINE_OPERATOR:
+    if maker.target is RUN_ENGINE:
         return f"engine {engines.get(str(maker.args[1]), '')} (%{node.name})"
     return f"{_operator_name(maker.target)} (%{node.name})" if maker.op == "call_function" else f"input %{node.name}"

@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec
 
 from intarsia.core.container import EngineContainer
-from intarsia.core.engine_calls import engine_calls
+from intarsia.core.engine_calls import engine_names, read_containers
 
 KINDS: Mapping[InputKind, str] = {
     InputKind.PARAMETER: "parameter",
@@ -69,22 +69,6 @@ def describe_storage(programs: Collection[ExportedProgram]) -> StorageFacts:
     )
 
 
-def read_containers(program: ExportedProgram) -> dict[str, EngineContainer]:
-    """The engines of a program, by the constants that hold them, in the order of the state.
-
-    Raises:
-        EngineError: An engine's container is damaged.
-    """
-    targets = program.graph_signature.inputs_to_lifted_tensor_constants
-    engines = {call.engine for call in engine_calls(program.graph_module)}
-    names = [
-        targets[node.name]
-        for node in program.graph.find_nodes(op="placeholder")
-        if node.name in targets and node in engines
-    ]
-    return {name: EngineContainer.unpack(program.constants[name].numpy().data) for name in names}
-
-
 def state_entries(program: ExportedProgram, engines: Collection[str]) -> Iterator[tuple[InputSpec, str, Any]]:
     """Parameters, buffers, constants and objects of a program, engines left out: specification, name and value."""
     for spec in program.graph_signature.input_specs:
@@ -96,7 +80,7 @@ def _tensor_sizes(programs: Collection[ExportedProgram]) -> dict[str, int]:
     sizes = dict.fromkeys(("parameters", "buffers", "constants"), 0)
     seen: set[int] = set()
     for program in programs:
-        for spec, _, value in state_entries(program, read_containers(program)):
+        for spec, _, value in state_entries(program, engine_names(program)):
             if isinstance(value, torch.Tensor) and value.untyped_storage().data_ptr() not in seen:
                 seen.add(value.untyped_storage().data_ptr())
                 sizes[f"{KINDS[spec.kind]}s"] += value.untyped_storage().nbytes()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import keyword
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NoReturn
 
 import torch
 
+from intarsia.core.engine_calls import engine_names
+from intarsia.core.vectors import Vectors
 from intarsia.errors import ConventionError, near_match, with_article
-from intarsia.runtime.program import Program, engine_names
+from intarsia.runtime.program import Program
 from intarsia.runtime.sharing import Held, check_held_state, check_one_model, share_state
 from intarsia.runtime.state import Snapshot, State
 
@@ -25,6 +27,7 @@ class Methods:
 
     Args:
         programs: By the names of their methods. Their state is taken from their exported programs.
+        vectors: Reads the test vectors of the file that the programs were read from.
 
     Raises:
         ConventionError: There is none, or one has a name that no attribute can have here.
@@ -48,7 +51,8 @@ class Methods:
         (('one', 'two'), tensor(2.))
     """
 
-    def __init__(self, programs: Mapping[str, Program]) -> None:
+    def __init__(self, programs: Mapping[str, Program], vectors: Callable[[], Vectors] | None = None) -> None:
+        self._vectors = vectors
         check_method_names(programs)
         exported = {name: program.exported_program for name, program in programs.items()}
         hidden = {name: program.state.hidden for name, program in programs.items()}
@@ -106,6 +110,15 @@ class Methods:
         """The live state of all methods, by name, as `Program.state`."""
         return next(iter(self._programs.values())).state
 
+    @property
+    def test_vectors(self) -> Vectors | None:
+        """The calls that the file records, of all methods, read from it anew; None where it has none.
+
+        Raises:
+            FormatError: They are damaged, or do not fit the methods.
+        """
+        return self._vectors() if self._vectors else None
+
     def reset(self) -> None:
         """Give all state its initial value.
 
@@ -133,6 +146,7 @@ class Methods:
     def session(self) -> Methods:
         """The same methods with state of their own, in its initial values; everything else is shared."""
         session = object.__new__(type(self))
+        session._vectors = self._vectors
         session._take(self._programs, self.state.fresh())
         return session
 

@@ -5,24 +5,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch.export.graph_signature import InputKind
 
 from intarsia.core.dim import render
+from intarsia.core.engine_calls import engine_names
 from intarsia.core.ledger import Ledger
-from intarsia.core.op import RUN_ENGINE
+from intarsia.core.memory import memory_of
 from intarsia.core.paths import output_paths
+from intarsia.core.vectors import Vectors
 from intarsia.errors import ConventionError, StateError
 from intarsia.runtime.arguments import Arguments, read_arguments
 from intarsia.runtime.checks import read_checks
-from intarsia.runtime.in_place import InPlacePlan, StateWrite, plan_in_place
+from intarsia.runtime.in_place import StateWrite, plan_in_place
 from intarsia.runtime.inputs import describe_type
-from intarsia.runtime.results import Results, read_results
-from intarsia.runtime.rewriting import rewrite
+from intarsia.runtime.results import read_results
+from intarsia.runtime.running import plan_graph, read_graph
 from intarsia.runtime.state import Snapshot, State, read_state
 from intarsia.runtime.structure import output_builder
 
@@ -39,18 +40,6 @@ class Manifest(Protocol):
     def coverage(self) -> Mapping[str, Any] | None:
         """Where each operator runs, as JSON values, when the file holds it."""
         ...
-
-
-class _Graph(NamedTuple):
-    """A flat graph that can be run.
-
-    Attributes:
-        run: Takes state and inputs in graph order.
-        results: What becomes of what it returns.
-    """
-
-    run: Callable[..., Sequence[Any]]
-    results: Results
 
 
 class Program:
@@ -74,6 +63,7 @@ class Program:
         manifest: Manifest of the file that the program was read from.
         check: Called before the first call of the program; raises when the bytes of its tensors are not those that were
             saved.
+        vectors: Reads the test vectors of the file that the program was read from.
 
     Raises:
         ConventionError: The exported program does not tell its calling convention.
@@ -90,21 +80,21 @@ class Program:
         exported_program: torch.export.ExportedProgram,
         manifest: Manifest | None = None,
         check: Callable[[], None] | None = None,
+        vectors: Callable[[], Vectors] | None = None,
     ) -> None:
         self.exported_program = exported_program
+        self._vectors = vectors
         self.manifest = manifest
         self._check = check
         self._arguments = read_arguments(exported_program)
         self._flatten = self._arguments.flatten
         self._checks = read_checks(exported_program, self._arguments.leaf_names)
         _check_counts(exported_program, self._arguments)
-        self._arrange = _arrangement(exported_program)
         self._build = _read_outputs(exported_program)
-        # `GraphModule.__call__` adds hooks, and prints the generated code when an operator raises.
-        self._as_exported = _Graph(exported_program.graph_module.forward, read_results(exported_program))
+        self._as_exported = read_graph(exported_program)
         plan = plan_in_place(exported_program, read_state(exported_program))
         self._writes = plan.entries
-        self._graph = self._plan_graph(plan)
+        self._graph = plan_graph(exported_program, plan, self._arguments.leaf_names)
         self._own(State(exported_program, plan.entries, engine_names(exported_program)), threading.Lock())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -122,13 +112,25 @@ class Program:
         inputs = self._flatten(args, kwargs)
         self._checks.run(inputs)
         if not self._state.written:
-            return self._build(self._run(self._graph, inputs))
+            return self._build(self._graph.run(self._state, inputs))
         self._begin()
         try:
-            graph = self._as_exported if self._live and any(map(self._is_live, inputs)) else self._graph
-            return self._build(self._run(graph, inputs))
+            # An input that shares memory with state that is written in place would change under the graph.
+            is_apart = not self._live or self._live.isdisjoint(map(memory_of, inputs))
+            graph = self._graph if is_apart else self._as_exported
+            return self._build(graph.run(self._state, inputs))
         finally:
             self._lock.release()
+
+    def flatten(self, *args: Any, **kwargs: Any) -> Sequence[Any]:
+        """The values of a call's arguments, in the order of the program's inputs; nothing is run.
+
+        Raises:
+            ArgumentError: As for a call.
+        """
+        inputs = self._flatten(args, kwargs)
+        self._checks.run(inputs)
+        return inputs
 
     def check(self) -> None:
         """Compare the tensors of the file that the program was loaded from with their hashes, unless that was done.
@@ -141,6 +143,15 @@ class Program:
         if self._check is not None:
             self._check()
             self._check = None
+
+    @property
+    def test_vectors(self) -> Vectors | None:
+        """The calls that the file of the program records, read from it anew; None where it has none.
+
+        Raises:
+            FormatError: They are damaged, or do not fit the program.
+        """
+        return self._vectors() if self._vectors else None
 
     @property
     def ledger(self) -> Ledger | None:
@@ -265,24 +276,10 @@ class Program:
             f"and {entries} state entr{'y' if entries == 1 else 'ies'}"
         )
 
-    def _plan_graph(self, plan: InPlacePlan) -> _Graph:
-        specs = self.exported_program.graph_signature.input_specs
-        leaves = iter(self._arguments.leaf_names)
-        names = {
-            spec.arg.name: f"input {next(leaves)!r}" if spec.kind is InputKind.USER_INPUT else f"state {spec.target!r}"
-            for spec in specs
-        }
-        module = rewrite(self.exported_program, plan, names)
-        if module is None:
-            return self._as_exported
-        return _Graph(module.forward, self._as_exported.results.without(plan.in_place))
-
     def _own(self, state: State, lock: threading.Lock) -> None:
         self._state = state
         self._lock = lock
-        self._live = {
-            state.entries[name].untyped_storage().data_ptr() for name, write in self._writes.items() if write.in_place
-        }
+        self._live = {memory_of(state.entries[name]) for name, write in self._writes.items() if write.in_place}
 
     def _begin(self) -> None:
         """Take the turn, which the caller must give back: one call runs at a time."""
@@ -302,36 +299,6 @@ class Program:
         finally:
             self._lock.release()
 
-    def _is_live(self, value: Any) -> bool:
-        """Whether an input shares memory with state that is written in place."""
-        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
-            return False
-        return value.untyped_storage().data_ptr() in self._live
-
-    def _run(self, graph: _Graph, inputs: Sequence[Any]) -> Sequence[Any]:
-        given = (*self._state.leading, *inputs)
-        with torch.no_grad():
-            outputs = graph.run(*(given if self._arrange is None else self._arrange(given)))
-            return outputs if graph.results.plain else self._carry_out(graph.results, outputs, inputs)
-
-    def _carry_out(self, results: Results, outputs: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-        values = [outputs[write.output].clone() if write.shares else outputs[write.output] for write in results.writes]
-        targets = []
-        for write, value in zip(results.writes, values, strict=True):
-            target = self._state.entries[write.state] if write.state is not None else inputs[write.input or 0]
-            targets.append(target.copy_(value))
-        return [
-            outputs[position] if target is None else targets[target]
-            for position, target in zip(results.returned, results.returned_targets, strict=True)
-        ]
-
-
-def engine_names(program: torch.export.ExportedProgram) -> set[str]:
-    """State entries that are engines: no state of the model."""
-    placeholders = {node.args[1] for node in program.graph.find_nodes(op="call_function", target=RUN_ENGINE)}
-    by_name = {spec.arg.name: str(spec.target) for spec in program.graph_signature.input_specs}
-    return {by_name[node.name] for node in placeholders if isinstance(node, torch.fx.Node) and node.name in by_name}
-
 
 def _check_counts(program: torch.export.ExportedProgram, arguments: Arguments) -> None:
     user = [spec for spec in program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
@@ -342,15 +309,6 @@ def _check_counts(program: torch.export.ExportedProgram, arguments: Arguments) -
             expected=f"{len(arguments.leaf_names)}, as its input structure says",
             fix="Export the model again.",
         )
-
-
-def _arrangement(program: torch.export.ExportedProgram) -> Callable[[Sequence[Any]], tuple[Any, ...]] | None:
-    """How to put state and inputs into graph order, or None where the state stands first already."""
-    kinds = [spec.kind is InputKind.USER_INPUT for spec in program.graph_signature.input_specs]
-    if kinds == sorted(kinds):
-        return None
-    next_state, next_input = iter(range(kinds.count(False))), iter(range(kinds.count(False), len(kinds)))
-    return itemgetter(*[next(next_input if user else next_state) for user in kinds])
 
 
 def _read_outputs(program: torch.export.ExportedProgram) -> Callable[[Sequence[Any]], Any]:
@@ -368,7 +326,7 @@ def _read_outputs(program: torch.export.ExportedProgram) -> Callable[[Sequence[A
 def _describe_outputs(program: torch.export.ExportedProgram) -> list[str]:
     spec = program.call_spec.out_spec
     results = read_results(program)
-    output = next(node for node in reversed(program.graph.nodes) if node.op == "output")
-    values = [output.args[0][position] for position in results.returned]
+    outputs: Any = program.graph.output_node().args[0]
+    values = [outputs[position] for position in results.returned]
     names = output_paths(spec) if spec else []
     return [f"{name}: {describe_type(value)}" for name, value in zip(names, values, strict=True)]

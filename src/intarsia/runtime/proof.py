@@ -11,6 +11,7 @@ from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 
 from intarsia._torch import schema_of
+from intarsia.core.memory import memory_of
 from intarsia.core.op import RUN_ENGINE
 from intarsia.core.writes import Writes, aliased_arguments, arguments_at
 from intarsia.runtime.forms import PartialWrite, is_part, part_shown, read_write, reads_nothing
@@ -89,7 +90,7 @@ class Proof:
         self._declared = declared
         self._writers = writers
         self._written_arguments = Writes().calls(program.graph_module)
-        self._memory_of = {node: _memory_key(tensor) for node, tensor in tensors.items()}
+        self._memory_of = {node: memory_of(tensor) for node, tensor in tensors.items()}
         self._memories = {key: _Memory() for key in self._memory_of.values()}
         self._written_by: dict[Node, set[int]] = {}
         for placeholder, nodes in writers.items():
@@ -305,13 +306,6 @@ def _writes_first(node: Any) -> bool:
         and bool(node.args)
         and aliased_arguments(node) == [node.args[0]]
     )
-
-
-def _memory_key(tensor: torch.Tensor) -> int:
-    """Equal for tensors that share memory."""
-    if tensor.layout is not torch.strided:
-        return id(tensor)
-    return tensor.untyped_storage().data_ptr() or id(tensor)
 
 
 def _overlaps(tensor: torch.Tensor) -> bool:

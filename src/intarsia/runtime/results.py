@@ -74,9 +74,8 @@ def read_results(program: torch.export.ExportedProgram) -> Results:
 
 
 def _output_values(program: torch.export.ExportedProgram) -> Sequence[Any]:
-    output = next(node for node in reversed(program.graph.nodes) if node.op == "output")
-    values: Sequence[Any] = output.args[0]
-    return values
+    values: Any = program.graph.output_node().args[0]
+    return tuple(values)
 
 
 def _read_writes(

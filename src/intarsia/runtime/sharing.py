@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import torch
 from torch.export.graph_signature import InputKind
 
+from intarsia.core.memory import memory_of
 from intarsia.core.signature import SHORT_NAMES
 from intarsia.core.writes import written_placeholders, written_state
 from intarsia.errors import StateError
@@ -119,7 +120,7 @@ def _is_same_place(one: Any, other: Any) -> bool:
 
 def _relation(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """A sentence for methods that have no tensor in common, or no text."""
-    in_common = {_storage(value) for value in one.values()} & {_storage(value) for value in other.values()}
+    in_common = {memory_of(value) for value in one.values()} & {memory_of(value) for value in other.values()}
     return "" if in_common else "The methods have no tensor in common: they seem to be of unrelated models."
 
 
@@ -155,21 +156,14 @@ def _compare(name: str, methods: tuple[str, str], states: tuple[Mapping[str, Any
             consequence=_relation(*states),
             fix=_FIX,
         )
-    if _storage(first) == _storage(second):
+    if memory_of(first) == memory_of(second):
         return
-    ties = [{other for other in state if _storage(state[other]) == _storage(state[name])} for state in states]
+    ties = [{other for other in state if memory_of(state[other]) == memory_of(state[name])} for state in states]
     if ties[0] != ties[1]:
         odd = min(ties[0] ^ ties[1])
         raise StateError(
             subject, found=f"a tie to {odd!r} in one of them alone", expected="the same ties in both", fix=_FIX
         )
-
-
-def _storage(value: Any) -> int:
-    """Equal for tensors that share memory."""
-    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
-        return id(value)
-    return value.untyped_storage().data_ptr() or id(value)
 
 
 def _describe(tensor: torch.Tensor) -> str:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.export.graph_signature import InputKind
 
+from intarsia.core.memory import memory_of
 from intarsia.core.signature import SHORT_NAMES
 from intarsia.errors import StateError, near_match, with_article
 
@@ -207,8 +208,8 @@ class State(MutableMapping[str, Any]):
 
     def _own(self, name: str) -> None:
         """Give an entry, and all that share its memory, memory of their own."""
-        memory = {_storage_key(self._entries[owned]) for owned in self._owned}
-        if _storage_key(self._entries[name]) not in memory:
+        memory = {memory_of(self._entries[owned]) for owned in self._owned}
+        if memory_of(self._entries[name]) not in memory:
             self._entries.update(own_written(self._entries, [name]))
             for face in self._faces:
                 face._bind()  # noqa: SLF001 - of its own class
@@ -291,12 +292,12 @@ class _Storages:
     """Copies of the storages under some tensors, each made once."""
 
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
-        self._copies: dict[int, torch.UntypedStorage | None] = {_storage_key(tensor): None for tensor in tensors}
+        self._copies: dict[int, torch.UntypedStorage | None] = {memory_of(tensor): None for tensor in tensors}
         self._moved: dict[int, torch.Tensor] = {}
 
     def move(self, value: Any) -> Any:
         """The same tensor on the copied storage, or `value` itself when its storage is not copied."""
-        if not isinstance(value, torch.Tensor) or _storage_key(value) not in self._copies:
+        if not isinstance(value, torch.Tensor) or memory_of(value) not in self._copies:
             return value
         if id(value) not in self._moved:
             self._moved[id(value)] = self._copy(value)
@@ -305,16 +306,9 @@ class _Storages:
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
         if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
             return tensor.detach().clone()
-        key = _storage_key(tensor)
+        key = memory_of(tensor)
         storage = self._copies[key]
         if storage is None:
             storage = self._copies[key] = tensor.untyped_storage().clone()  # type: ignore[no-untyped-call]
         empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
         return empty.set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
-
-
-def _storage_key(tensor: torch.Tensor) -> int:
-    """Equal for tensors that share memory; an empty storage has no address, and shares nothing."""
-    if tensor.layout is not torch.strided:
-        return id(tensor)
-    return tensor.untyped_storage().data_ptr() or id(tensor)

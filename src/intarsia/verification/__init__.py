@@ -1,12 +1,14 @@
-"""Two programs, or a program and its model, to errors per leaf, parity, and a result."""
+"""Two programs, or a program and its model or its recorded answers, to errors per leaf, parity, and a result."""
 
+from intarsia.core.vectors import Tolerance
 from intarsia.verification.bits import snapshot
 from intarsia.verification.drawing import Call, Drawing, UndrawableInput
 from intarsia.verification.methods import MethodsVerification, verify_methods
 from intarsia.verification.reference import Entry
-from intarsia.verification.result import Check, Leaf, Verification
+from intarsia.verification.result import Check, Leaf, Replay, Verification
 from intarsia.verification.sizes import middle
-from intarsia.verification.tolerances import TOLERANCES, Tolerance
+from intarsia.verification.tolerances import TOLERANCES
+from intarsia.verification.vectors import first_calls, record_vectors, replay_vectors
 from intarsia.verification.verify import Inputs, Stages, verify
 
 __all__ = [
@@ -18,11 +20,15 @@ __all__ = [
     "Inputs",
     "Leaf",
     "MethodsVerification",
+    "Replay",
     "Stages",
     "Tolerance",
     "UndrawableInput",
     "Verification",
+    "first_calls",
     "middle",
+    "record_vectors",
+    "replay_vectors",
     "snapshot",
     "verify",
     "verify_methods",

@@ -12,6 +12,8 @@ from torch.fx import GraphModule
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from intarsia._torch import pytree, quiet_specs
+from intarsia.core.memory import memory_of
+from intarsia.core.op import RUN_ENGINE
 from intarsia.errors import StateError
 from intarsia.verification.graphs import state_key
 
@@ -33,8 +35,8 @@ class Double:
     def __init__(self, module: torch.nn.Module, written: Collection[Any] = ()) -> None:
         held = list(_leaves(module, torch.Tensor))
         engines = {id(engine) for engine in _engines(module)}
-        own = {_storage(value) for value in held if id(value) not in engines and _is_own(value, written)}
-        memo: dict[int, Any] = {id(value): value for value in held if _storage(value) not in own}
+        own = {memory_of(value) for value in held if id(value) not in engines and _is_own(value, written)}
+        memo: dict[int, Any] = {id(value): value for value in held if memory_of(value) not in own}
         # What a call with gradients has written belongs to a graph of autograd, and cannot be copied as it is.
         memo |= {id(value): value.detach().clone() for value in held if id(value) not in memo and not value.is_leaf}
         memo |= {id(value): value for kind in (torch.ScriptObject, ShapeEnv) for value in _leaves(module, kind)}
@@ -51,6 +53,11 @@ class Double:
             ) from error
         self._memo = memo
         self._copies = {state_key(value): memo.get(id(value), value) for value in held}
+        self._places = {
+            id(value): (part, name)
+            for part in self.module.modules()
+            for name, value in part.named_buffers(recurse=False, remove_duplicate=False)
+        }
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the copy without gradients."""
@@ -58,8 +65,13 @@ class Double:
             return self.module(*args, **kwargs)
 
     def live(self, original: Any) -> Any:
-        """The tensor of the copy that stands for a tensor of the module, or None when the module has it not."""
-        return self._memo.get(id(original), self._copies.get(state_key(original)))
+        """The tensor of the copy that stands for a tensor of the module, or None when the module has it not.
+
+        Of a buffer that a call has assigned it is the new one.
+        """
+        copied = self._memo.get(id(original), self._copies.get(state_key(original)))
+        part, name = self._places.get(id(copied), (None, ""))
+        return copied if part is None else getattr(part, name)
 
 
 def _is_own(value: torch.Tensor, written: Collection[Any]) -> bool:
@@ -79,14 +91,8 @@ def _engines(module: torch.nn.Module) -> list[Any]:
     for part in module.modules():
         if not isinstance(part, GraphModule):
             continue
-        for node in part.graph.find_nodes(op="call_function", target=torch.ops.intarsia.run_engine.default):
+        for node in part.graph.find_nodes(op="call_function", target=RUN_ENGINE):
             source = node.args[1]
             if isinstance(source, torch.fx.Node) and source.op == "get_attr":
                 found.append(functools.reduce(getattr, str(source.target).split("."), part))
     return found
-
-
-def _storage(value: torch.Tensor) -> int:
-    if value.layout is not torch.strided:
-        return id(value)
-    return value.untyped_storage().data_ptr() or id(value)

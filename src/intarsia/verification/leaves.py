@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from intarsia.core.signature import SHORT_NAMES
+from intarsia.core.vectors import EXACT, Tolerance
 from intarsia.verification.bits import difference
 from intarsia.verification.result import Leaf
-from intarsia.verification.tolerances import EXACT, Tolerance, tolerance_of
+from intarsia.verification.tolerances import TOLERANCES, tolerance_of
 
 
 class LeafErrors:
@@ -20,10 +21,14 @@ class LeafErrors:
 
     Args:
         coarsest: For each leaf, the coarsest dtype that it passes through; its own where none is told.
+        tolerances: Of each dtype.
     """
 
-    def __init__(self, coarsest: Mapping[str, torch.dtype]) -> None:
+    def __init__(
+        self, coarsest: Mapping[str, torch.dtype], tolerances: Mapping[torch.dtype, Tolerance] = TOLERANCES
+    ) -> None:
         self._coarsest = coarsest
+        self._tolerances = tolerances
         self._leaves: dict[str, Leaf] = {}
 
     def add(self, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
@@ -34,7 +39,7 @@ class LeafErrors:
             elif name not in expected:
                 leaf = _incomparable(name, found[name], "the model does not return it")
             else:
-                leaf = compare_leaf(name, found[name], expected[name], self._coarsest.get(name))
+                leaf = compare_leaf(name, found[name], expected[name], self._coarsest.get(name), self._tolerances)
             known = self._leaves.get(name)
             self._leaves[name] = leaf if known is None else _worst(known, leaf)
 
@@ -43,7 +48,13 @@ class LeafErrors:
         return tuple(self._leaves.values())
 
 
-def compare_leaf(name: str, found: Any, expected: Any, coarsest: torch.dtype | None = None) -> Leaf:
+def compare_leaf(
+    name: str,
+    found: Any,
+    expected: Any,
+    coarsest: torch.dtype | None = None,
+    tolerances: Mapping[torch.dtype, Tolerance] = TOLERANCES,
+) -> Leaf:
     """Error of one leaf of one call.
 
     NaN equals NaN, and an infinity equals itself only. What is no floating-point number is exact; the tolerance of all
@@ -57,7 +68,7 @@ def compare_leaf(name: str, found: Any, expected: Any, coarsest: torch.dtype | N
     if not (isinstance(found, torch.Tensor) and isinstance(expected, torch.Tensor)):
         text = difference(found, expected)
         return _incomparable(name, found, text) if text else _leaf(name, found, 0.0, 0.0, ok=True)
-    allowed = tolerance_of(found.dtype, coarsest)
+    allowed = tolerance_of(found.dtype, coarsest, tolerances)
     if found.dtype != expected.dtype or found.shape != expected.shape:
         return _incomparable(name, found, difference(found, expected))
     if not found.numel():
@@ -72,7 +83,7 @@ def compare_leaf(name: str, found: Any, expected: Any, coarsest: torch.dtype | N
     error = torch.where(equal, 0.0, (one - other).abs()).nan_to_num(nan=math.inf, posinf=math.inf)
     scale = torch.where(other.isfinite(), other.abs(), 0.0)
     within = equal
-    if allowed is not EXACT:
+    if allowed != EXACT:
         within = equal | (error <= allowed.absolute + allowed.relative * scale)
     largest, height = float(error.max()), float(scale.max())
     relative = largest / height if height else (math.inf if largest else 0.0)

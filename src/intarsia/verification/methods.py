@@ -17,7 +17,7 @@ from intarsia.verification.double import Double
 from intarsia.verification.graphs import state_key
 from intarsia.verification.record import Record
 from intarsia.verification.reference import Entry, EntrySide, Reference, read_references
-from intarsia.verification.result import Verification
+from intarsia.verification.result import Replay, Verification
 from intarsia.verification.sides import MethodSide, Runnable, Watched
 from intarsia.verification.verify import CALLS, Inputs, Prepared, Progress, Stages, Steps, compare, prepare, read_model
 
@@ -29,6 +29,7 @@ class MethodsVerification:
     Attributes:
         methods: What was found of each method alone, by its name.
         in_turn: What was found of calls of all methods in turn, on one state.
+        replay: What the test vectors of the file told, or None where it has none.
 
     Example:
         >>> alone = Verification(leaves=(), parity=(), findings=(), calls=3, sizes=())
@@ -44,20 +45,24 @@ class MethodsVerification:
 
     methods: Mapping[str, Verification]
     in_turn: Verification
+    replay: Replay | None = None
 
     @property
     def ok(self) -> bool:
-        """Whether each method is right alone, and all of them in turn."""
-        return self.in_turn.ok and all(found.ok for found in self.methods.values())
+        """Whether each method is right alone, and all of them in turn, and as the test vectors say."""
+        answers = self.replay is None or self.replay.ok
+        return answers and self.in_turn.ok and all(found.ok for found in self.methods.values())
 
     def to_json(self) -> dict[str, Any]:
         """The result as JSON values, see `Verification.to_json`."""
         methods = {name: found.to_json() for name, found in self.methods.items()}
-        return {"ok": self.ok, "methods": methods, "in_turn": self.in_turn.to_json()}
+        replay = self.replay and self.replay.to_json()
+        return {"ok": self.ok, "methods": methods, "in_turn": self.in_turn.to_json(), "replay": replay}
 
     def __str__(self) -> str:
         count = f"{len(self.methods)} method{'' if len(self.methods) == 1 else 's'}"
         parts = [f"verification: {'ok' if self.ok else 'FAILED'}, {count}"]
+        parts += [] if self.replay is None else [str(self.replay)]
         parts += [found.text(name) for name, found in self.methods.items()]
         return "\n\n".join([*parts, self.in_turn.text("all methods in turn, on one state")])
 

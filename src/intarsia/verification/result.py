@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from intarsia.verification.tolerances import Tolerance
+from intarsia.core.vectors import Tolerance
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,43 @@ class Check:
 
 
 @dataclass(frozen=True)
+class Replay:
+    """What the test vectors of a file told.
+
+    Attributes:
+        calls: How many of them were called.
+        leaves: Errors against the recorded answers.
+        fault: What a call raised, which ended the replay, or no text.
+
+    Example:
+        >>> print(Replay(2, (), fault="test vector 2 raises IndexError: index out of range"))
+        test vectors: FAILED, 2 calls
+          test vector 2 raises IndexError: index out of range
+    """
+
+    calls: int
+    leaves: tuple[Leaf, ...]
+    fault: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether every answer was within the recorded tolerances."""
+        return not self.fault and all(leaf.ok for leaf in self.leaves)
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as JSON values, see `Verification.to_json`."""
+        return _finite({"ok": self.ok, **asdict(self)})
+
+    def __str__(self) -> str:
+        count = f"{self.calls} call{'' if self.calls == 1 else 's'}"
+        return "\n".join([f"test vectors: {'ok' if self.ok else 'FAILED'}, {count}", *self.lines()])
+
+    def lines(self) -> list[str]:
+        """The errors as lines of a table, and the fault."""
+        return _leaf_table("against the test vectors", self.leaves) + ([f"  {self.fault}"] if self.fault else [])
+
+
+@dataclass(frozen=True)
 class Verification:
     """The result of `intarsia.verify`.
 
@@ -69,6 +106,7 @@ class Verification:
         findings: What else came up, none of which is a fault of the program.
         calls: How many calls were compared.
         sizes: The sizes that were tried, one text for each corner of the ranges.
+        replay: What the test vectors of the file told, or None where it has none.
 
     Example:
         >>> parity = Check("calls", ok=True), Check("graph", ok=None, detail="torch refuses it")
@@ -84,11 +122,13 @@ class Verification:
     findings: tuple[str, ...]
     calls: int
     sizes: tuple[str, ...]
+    replay: Replay | None = None
 
     @property
     def ok(self) -> bool:
         """Whether every leaf is within its tolerance and nothing that could be compared differs."""
-        return all(leaf.ok for leaf in self.leaves) and all(check.ok is not False for check in self.parity)
+        answers = self.replay is None or self.replay.ok
+        return answers and all(leaf.ok for leaf in self.leaves) and all(check.ok is not False for check in self.parity)
 
     def check(self, name: str) -> Check:
         """The check of one name.
@@ -101,11 +141,7 @@ class Verification:
 
     def to_json(self) -> dict[str, Any]:
         """The result as JSON values; an error that is infinite or NaN, of what cannot be compared, becomes None."""
-        facts: dict[str, Any] = {"ok": self.ok, **asdict(self)}
-        for leaf in facts["leaves"]:
-            for name in ("absolute_error", "relative_error"):
-                leaf[name] = leaf[name] if math.isfinite(leaf[name]) else None
-        return facts
+        return {**_finite({"ok": self.ok, **asdict(self)}), "replay": self.replay and self.replay.to_json()}
 
     def __str__(self) -> str:
         return self.text("verification")
@@ -114,16 +150,25 @@ class Verification:
         """The result as a table under a heading."""
         lines = [f"{heading}: {'ok' if self.ok else 'FAILED'}, {self.calls} calls"]
         lines += [f"  sizes tried: {'; '.join(self.sizes)}"] if self.sizes else []
-        lines += _leaf_table(self.leaves)
+        lines += [] if self.replay is None else self.replay.lines()
+        lines += _leaf_table("against the model", self.leaves)
         lines += _align([("parity", "", ""), *((check.name, _word(check.ok), check.detail) for check in self.parity)])
         lines += [f"note: {finding}" for finding in self.findings]
         return "\n".join(lines)
 
 
-def _leaf_table(leaves: Sequence[Leaf]) -> list[str]:
+def _finite(facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts of a comparison, with None for errors that JSON cannot hold."""
+    for leaf in facts["leaves"]:
+        for name in ("absolute_error", "relative_error"):
+            leaf[name] = leaf[name] if math.isfinite(leaf[name]) else None
+    return facts
+
+
+def _leaf_table(heading: str, leaves: Sequence[Leaf]) -> list[str]:
     if not leaves:
         return []
-    rows = [("against the model", "type", "max abs", "max rel", "allowed", "")]
+    rows = [(heading, "type", "max abs", "max rel", "allowed", "")]
     for leaf in leaves:
         kind = leaf.dtype if leaf.shape is None else f"{leaf.dtype}{list(leaf.shape)}"
         is_compared = not leaf.note or math.isfinite(leaf.absolute_error)

@@ -40,27 +40,9 @@ class Side(Protocol):
         ...
 
 
-class ProgramSide:
-    """An exported program that runs with its own written state."""
-
-    def __init__(self, program: ExportedProgram, run: Callable[[ExportedProgram], Runnable]) -> None:
-        self._runnable = run(program)
-        held = {**program.constants, **program.state_dict}
-        self._names = {state_key(held[name]): name for name in self._runnable.state if name in held}
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the program once."""
-        return self._runnable(*args, **kwargs)
-
-    def live(self, original: Any) -> torch.Tensor | None:
-        """The tensor that the program runs with in place of one of the tensors that it was made of."""
-        name = self._names.get(state_key(original))
-        return None if name is None else self._runnable.state[name]
-
-
 @dataclass(frozen=True)
 class MethodSide:
-    """A method whose program runs with state that it shares with other methods.
+    """A program that runs with its own written state, which it may share with other methods.
 
     Attributes:
         runnable: Is called.
@@ -71,13 +53,20 @@ class MethodSide:
     names: Mapping[Any, str]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the method once."""
+        """Run the program once."""
         return self.runnable(*args, **kwargs)
 
     def live(self, original: Any) -> torch.Tensor | None:
-        """The tensor that the methods run with in place of one of the tensors that they were made of."""
+        """The tensor that the program runs with in place of one of the tensors that it was made of."""
         name = self.names.get(state_key(original))
         return None if name is None else self.runnable.state[name]
+
+
+def program_side(program: ExportedProgram, run: Callable[[ExportedProgram], Runnable]) -> MethodSide:
+    """An exported program that runs with its own written state."""
+    runnable = run(program)
+    held = {**program.constants, **program.state_dict}
+    return MethodSide(runnable, {state_key(held[name]): name for name in runnable.state if name in held})
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from intarsia.core.backend import POSITIONS
-from intarsia.core.container import EngineContainer
+from intarsia.core.engine_calls import read_containers
 from intarsia.core.op import RUN_ENGINE
 
 aten = torch.ops.aten
@@ -139,14 +139,14 @@ def engine_positions(program: ExportedProgram) -> EnginePositions:
     Raises:
         EngineError: An engine is damaged.
     """
-    targets = program.graph_signature.inputs_to_lifted_tensor_constants
+    containers = read_containers(program)
+    held = {spec.arg.name: containers.get(str(spec.target)) for spec in program.graph_signature.input_specs}
     found: dict[Node, Mapping[int, Sequence[int]]] = {}
     for call in program.graph.find_nodes(op="call_function", target=RUN_ENGINE):
-        data = program.constants.get(targets.get(call.args[1].name, ""))
-        if isinstance(data, torch.Tensor):
-            options = EngineContainer.unpack(data.numpy().data).options
+        container = held.get(call.args[1].name)
+        if container is not None:
             sizes: dict[int, list[int]] = {}
-            for position in options.get(POSITIONS, ()):
+            for position in container.options.get(POSITIONS, ()):
                 sizes.setdefault(position["input"], []).append(position["size"])
             found[call] = sizes
     return found

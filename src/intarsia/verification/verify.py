@@ -20,7 +20,7 @@ from intarsia.verification.precision import coarsest_dtypes
 from intarsia.verification.record import Model, Record
 from intarsia.verification.reference import Entry, Reference, read_references
 from intarsia.verification.result import Verification
-from intarsia.verification.sides import ProgramSide, Runnable, Watched, fault_text
+from intarsia.verification.sides import Runnable, Watched, fault_text, program_side
 from intarsia.verification.sizes import corners
 
 CALLS = 3
@@ -254,8 +254,8 @@ def _compare_calls(
     stages: Stages,
 ) -> Record:
     """A record of the sides, each with its own written state."""
-    subject = ProgramSide(program, stages.run)
-    other = None if retraced is None else ProgramSide(retraced, stages.run)
+    subject = program_side(program, stages.run)
+    other = None if retraced is None else program_side(retraced, stages.run)
     programs = [subject] if other is None else [subject, other]
     written = Watched.of(program, programs).tensors
     double = Double(eager, {state_key(tensor) for tensor in written.values()})

@@ -20,7 +20,11 @@ from intarsia.formats.storable import check_storable
 
 
 def save_pte(
-    programs: Mapping[str, torch.export.ExportedProgram], path: str | os.PathLike[str], *, payloads: bool = True
+    programs: Mapping[str, torch.export.ExportedProgram],
+    path: str | os.PathLike[str],
+    *,
+    payloads: bool = True,
+    vectors: bool = False,
 ) -> None:
     """Write exported programs to one `.pte` file: engines as delegates, XNNPACK for what it takes, portable kernels.
 
@@ -28,6 +32,7 @@ def save_pte(
         programs: By the names of their methods. Not modified.
         path: Where to; a file that is there is replaced when the new one is whole.
         payloads: True, for ExecuTorch builds no engine from its portable form.
+        vectors: False, for the file has no place for test vectors.
 
     Raises:
         EngineUnavailable: ExecuTorch is not installed, or its versions do not go together.
@@ -43,6 +48,13 @@ def save_pte(
             found="payloads=False",
             expected="a .pte file with the compiled form of its engines",
             fix="Leave payloads out, or save a .pt2 file.",
+        )
+    if vectors:
+        raise FormatError(
+            str(path),
+            found="test vectors",
+            expected="a .pte file without any",
+            fix="Leave test_vectors out, or save a .pt2 file.",
         )
     find_target(path)
     for program in programs.values():

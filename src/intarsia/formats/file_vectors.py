@@ -1,0 +1,50 @@
+"""The test vectors of a file, which nothing reads before they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+
+from intarsia.core.vectors import Vectors
+from intarsia.formats.archive import damaged
+from intarsia.formats.contents import Contents
+from intarsia.formats.file_constants import FileConstants
+from intarsia.formats.integrity import Integrity
+from intarsia.formats.layout import VECTOR_TENSORS_MEMBER, VECTORS_MEMBER
+from intarsia.formats.vectors import read_vectors
+
+_NAMES = (VECTORS_MEMBER, VECTOR_TENSORS_MEMBER)
+
+
+def find_vectors(
+    path: Path,
+    contents: Contents,
+    programs: Mapping[str, torch.export.ExportedProgram],
+    integrity: Integrity,
+    members: FileConstants,
+) -> Callable[[], Vectors] | None:
+    """What reads the test vectors of a file, or None where it has none. It reads the file as it was opened.
+
+    Args:
+        path: Named in errors.
+        contents: What the file says of itself.
+        programs: Its programs, by the names of their methods.
+        integrity: Compares members with their hashes.
+        members: Gives their bytes.
+
+    Raises:
+        FormatError: The members that hold them are not as many as the manifest says.
+    """
+    count = next(iter(contents.methods.values())).manifest.test_vectors
+    found = [name for name in _NAMES if name in contents.members]
+    if len(found) != (len(_NAMES) if count > 0 else 0):
+        raise damaged(path, f"{len(found)} members with test vectors, of which its manifest says {count},")
+
+    def read() -> Vectors:
+        integrity.check(_NAMES)
+        text, tensors = (members.read(contents.members[name].sha256) for name in _NAMES)
+        return read_vectors(text, tensors, programs, count, str(path))
+
+    return read if count > 0 else None
