@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import argparse
 import logging
-import statistics
 import sys
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import torch
+from timing import medians
 
 import intarsia
 
@@ -27,20 +25,6 @@ from moe_decode import DYNAMIC_SHAPES, EXAMPLES, HEAD_WIDTH, KEY_HEADS
 
 MEGABYTES = 16
 ONE_THREAD = {"INFERENCE_NUM_THREADS": 1}
-Call = Callable[[], Any]
-
-
-def medians(calls: Mapping[str, Call], rounds: int) -> dict[str, float]:
-    """Median microseconds of each call. The calls take turns; each turn is an untimed call and a timed one."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for index in range(rounds):
-        names = [*calls][index % len(calls) :] + [*calls][: index % len(calls)]
-        for name in names:
-            calls[name]()
-            begin = time.perf_counter()
-            calls[name]()
-            times[name].append(time.perf_counter() - begin)
-    return {name: 1e6 * statistics.median(of_call) for name, of_call in times.items()}
 
 
 def measure_step(title: str, length: int, position: int, rounds: int) -> None:

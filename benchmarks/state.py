@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
-import time
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import torch
+from timing import Call, medians
 from torch.export import ExportedProgram, export
 
 from intarsia.runtime.program import Program
@@ -24,7 +22,6 @@ from intarsia.runtime.program import Program
 MEGABYTES = (1, 16, 128)
 HEADS, WIDTH = 8, 64
 SESSIONS = 10
-Call = Callable[[], Any]
 
 
 class Recorder(torch.nn.Module):
@@ -74,19 +71,6 @@ def exported(model: torch.nn.Module, *args: torch.Tensor) -> ExportedProgram:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch warns of a class of its own
         return export(model, args).run_decompositions({})
-
-
-def medians(calls: dict[str, Call], rounds: int) -> dict[str, float]:
-    """Median microseconds of each call. The calls take turns; each turn is an untimed call and a timed one."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for index in range(rounds):
-        names = [*calls][index % len(calls) :] + [*calls][: index % len(calls)]
-        for name in names:
-            calls[name]()
-            begin = time.perf_counter()
-            calls[name]()
-            times[name].append(time.perf_counter() - begin)
-    return {name: 1e6 * statistics.median(of_call) for name, of_call in times.items()}
 
 
 def measure_recording() -> None:

@@ -133,6 +133,40 @@ def test_a_buffer_without_a_tensor_that_is_assigned_is_an_error(name: str) -> No
         capture(Late(), (X,))
 
 
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [("weight", r"part\.weight, a par"), ("data", r"part\.weight\.data, "), ("buffer", r"now\.data, ")],
+)
+@pytest.mark.parametrize("bound", [False, True])
+def test_what_torch_does_not_see_is_an_error(method: str, name: str, *, bound: bool) -> None:
+    class Unseen(Cell):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = nn.Linear(3, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            found: Tensor = getattr(self, method)(x)
+            return found
+
+        def weight(self, x: Tensor) -> Tensor:
+            self.part.weight = nn.Parameter(self.part.weight * 2)
+            return self.part(x)
+
+        def data(self, x: Tensor) -> Tensor:
+            self.part.weight.data = self.part.weight * 2
+            return self.part(x)
+
+        def buffer(self, x: Tensor) -> Tensor:
+            self.now.data = self.now + x
+            return self.now * 2
+
+    model = Unseen()
+    before = model.part.weight
+    with pytest.raises(CaptureError, match=rf"found an assignment to self\.{name}"):
+        capture(getattr(model, method) if bound else model, (X,))
+    assert model.part.weight is before
+
+
 def test_an_input_that_is_assigned_is_told() -> None:
     class Keeper(Cell):
         def forward(self, x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from intarsia._torch import buffers_of, pytree
-from intarsia.capture.entry import after_call
+from intarsia.capture.entry import around_call
 from intarsia.errors import CaptureError
 
 
@@ -43,7 +43,8 @@ def kept_assignments(subject: str, module: torch.nn.Module) -> Iterator[None]:
         module: What torch traces.
 
     Raises:
-        CaptureError: A buffer is assigned what it cannot hold, or one of two names of a tensor is assigned.
+        CaptureError: A buffer is assigned what it cannot hold, or one of two names of a tensor is assigned; or a
+            parameter is assigned, or the `data` of a parameter or buffer.
     """
     if isinstance(module, torch.jit.ScriptModule):  # it takes no hooks, and torch refuses it
         yield
@@ -51,6 +52,7 @@ def kept_assignments(subject: str, module: torch.nn.Module) -> Iterator[None]:
     parts = {path: part for path, part in module.named_modules() if not isinstance(part, torch.jit.ScriptModule)}
     held = {path: dict(buffers_of(part)) for path, part in parts.items()}
     starts: dict[tuple[str, str], _Buffer] = {}
+    seen: dict[str, tuple[torch.Tensor, Any]] = {}
 
     def note(part: torch.nn.Module, name: str, _: Any) -> None:
         path = next((path for path, one in parts.items() if buffers_of(one) is buffers_of(part)), None)
@@ -61,6 +63,7 @@ def kept_assignments(subject: str, module: torch.nn.Module) -> Iterator[None]:
             starts.setdefault((path, name), _Buffer(path, parts[path], name, start))
 
     def finish(outputs: Any) -> Any:
+        _refuse_replaced(subject, seen, _read(parts))
         assigned = [buffer for buffer in starts.values() if buffer.value is not buffer.start]
         _check(subject, assigned, held)
         for buffer in starts.values():
@@ -69,33 +72,59 @@ def kept_assignments(subject: str, module: torch.nn.Module) -> Iterator[None]:
         return _copy(assigned, outputs) if assigned else outputs
 
     hook = torch.nn.modules.module.register_module_buffer_registration_hook(note)
-    for part in parts.values():
-        _order(buffers_of(part))
+    _set(parts, {path: _ordered(buffers) for path, buffers in held.items()})
     try:
-        with after_call(module, finish):
+        with around_call(module, lambda: seen.update(_read(parts)), finish):
             yield
     finally:
         hook.remove()
-        for path, part in parts.items():
-            buffers_of(part).clear()
-            buffers_of(part).update(held[path])
+        _set(parts, held)
 
 
-def _order(buffers: dict[str, torch.Tensor | None]) -> None:
-    """Put buffers without a tensor last: torch counts them, and would copy into the buffer behind the right one."""
-    given = sorted(buffers.items(), key=lambda entry: entry[1] is None)
-    buffers.clear()
-    buffers.update(given)
+def _set(parts: Mapping[str, torch.nn.Module], held: Mapping[str, Mapping[str, torch.Tensor | None]]) -> None:
+    for path, part in parts.items():
+        buffers_of(part).clear()
+        buffers_of(part).update(held[path])
+
+
+def _ordered(buffers: Mapping[str, torch.Tensor | None]) -> dict[str, torch.Tensor | None]:
+    """Buffers without a tensor last: torch counts them, and would copy into the buffer behind the right one."""
+    return dict(sorted(buffers.items(), key=lambda entry: entry[1] is None))
+
+
+def _read(parts: Mapping[str, torch.nn.Module]) -> dict[str, tuple[torch.Tensor, Any]]:
+    """Each parameter and buffer, with the memory that it lies in."""
+    return {
+        _joined(("self", path, name)): (value, _storage(value))
+        for path, part in parts.items()
+        for held in (part.named_parameters, part.named_buffers)
+        for name, value in held(recurse=False, remove_duplicate=False)
+    }
+
+
+def _refuse_replaced(
+    subject: str, before: Mapping[str, tuple[torch.Tensor, Any]], after: Mapping[str, tuple[torch.Tensor, Any]]
+) -> None:
+    """Refuse what torch does not see: a new parameter, and new memory of a tensor."""
+    for name, (value, storage) in before.items():
+        now, place = after.get(name, (None, None))
+        is_moved = now is value and place is not storage
+        if is_moved or (now is not value and isinstance(value, torch.nn.Parameter)):
+            raise CaptureError(
+                subject,
+                found=f"an assignment to {name}{'.data' if is_moved else ', a parameter'}",
+                expected="state that is written in place, or a buffer that is assigned",
+                consequence="torch.export does not see it: the program would compute with the old value.",
+                fix=f"Write {name}.copy_(value), or register a buffer.",
+            )
 
 
 def _copy(assigned: list[_Buffer], outputs: Any) -> Any:
     """Copy what buffers are assigned into what they held; the outputs, free of both."""
-    old = {_storage(buffer.start) for buffer in assigned}
-    values = [buffer.value.clone() if _storage(buffer.value) in old else buffer.value for buffer in assigned]
-    shared = old | {_storage(value) for value in values}
-    returned = pytree.tree_map_only(
-        torch.Tensor, lambda leaf: leaf.clone() if _storage(leaf) in shared else leaf, outputs
-    )
+    old = [_storage(buffer.start) for buffer in assigned]
+    values = [_apart(buffer.value, old) for buffer in assigned]
+    shared = [*old, *map(_storage, values)]
+    returned = pytree.tree_map_only(torch.Tensor, lambda leaf: _apart(leaf, shared), outputs)
     for buffer, value in zip(assigned, values, strict=True):
         if buffer.path:
             buffer.start.copy_(value)
@@ -103,6 +132,11 @@ def _copy(assigned: list[_Buffer], outputs: Any) -> Any:
         elif value is not buffer.value:
             setattr(buffer.part, buffer.name, value)  # so that torch, which copies it, copies this
     return returned
+
+
+def _apart(value: torch.Tensor, storages: Iterable[Any]) -> torch.Tensor:
+    storage = _storage(value)
+    return value.clone() if any(one is storage for one in storages) else value
 
 
 def _check(subject: str, assigned: list[_Buffer], held: Mapping[str, Mapping[str, Any]]) -> None:
@@ -154,6 +188,6 @@ def _described(value: Any) -> str:
     return f"{str(value.dtype).removeprefix('torch.')}[{shown}]"
 
 
-def _storage(value: torch.Tensor) -> int:
-    """Equal for tensors that share memory, those of a trace too, which have no address."""
-    return id(value.untyped_storage() if value.layout is torch.strided else value)
+def _storage(value: torch.Tensor) -> Any:
+    """The same object for tensors that share memory, those of a trace too, which have no address."""
+    return value.untyped_storage() if value.layout is torch.strided else value

@@ -11,8 +11,8 @@ import torch
 
 from intarsia.core.entry import owner_of
 
-# No name of an attribute, so that no model has one.
-_FINISH = "intarsia: finish"
+# No names of attributes, so that no model has them.
+_BEGIN, _FINISH = "intarsia: begin", "intarsia: finish"
 
 
 class Traceable(NamedTuple):
@@ -57,13 +57,19 @@ def _face(root: torch.nn.Module, call: Callable[..., Any], forward: Callable[...
     sees, which is bound to the model itself. So the method may call `self`, `self.forward` and `super()`, and no hook
     of the model runs, as none does when a method is called.
     """
+
+    def called(face: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        getattr(face, _BEGIN)()
+        return getattr(face, _FINISH)(call(*args, **kwargs))
+
     members = {
         "__module__": type(root).__module__,
         "__doc__": type(root).__doc__,
-        "__call__": lambda face, *args, **kwargs: getattr(type(face), _FINISH)(call(*args, **kwargs)),
-        _FINISH: staticmethod(lambda outputs: outputs),
+        "__call__": called,
         # A property, for an attribute of the instance may be named so.
         "forward": property(lambda _: forward),
+        _BEGIN: staticmethod(lambda: None),
+        _FINISH: staticmethod(lambda outputs: outputs),
     }
     face: torch.nn.Module = object.__new__(type(type(root).__name__, (torch.nn.Module,), members))
     face.__dict__ = root.__dict__
@@ -71,20 +77,26 @@ def _face(root: torch.nn.Module, call: Callable[..., Any], forward: Callable[...
 
 
 @contextmanager
-def after_call(module: torch.nn.Module, finish: Callable[[Any], Any]) -> Iterator[None]:
-    """Let a function see what a call of an entry's module returns, and return something else.
+def around_call(module: torch.nn.Module, begin: Callable[[], None], finish: Callable[[Any], Any]) -> Iterator[None]:
+    """Let functions run before and after each call of an entry's module.
 
     Args:
         module: `Entry.module`.
+        begin: Is called before.
         finish: Takes what the call returns, gives what it shall return.
     """
     face = type(module)
-    if _FINISH in vars(face):
-        setattr(face, _FINISH, staticmethod(finish))  # the class is that of this entry alone
+    if _FINISH in vars(face):  # the class is that of this entry alone
+        setattr(face, _BEGIN, staticmethod(begin))
+        setattr(face, _FINISH, staticmethod(finish))
         yield
         return
-    hook = module.register_forward_hook(lambda _, __, outputs: finish(outputs))
+    hooks = (
+        module.register_forward_pre_hook(lambda _, __: begin(), prepend=True),
+        module.register_forward_hook(lambda _, __, outputs: finish(outputs)),
+    )
     try:
         yield
     finally:
-        hook.remove()
+        for hook in hooks:
+            hook.remove()
