@@ -9,6 +9,7 @@ import subprocess
 import sys
 from importlib.abc import MetaPathFinder
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -317,7 +318,9 @@ def test_doctor_tries_every_backend_out() -> None:
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
     assert torch.__version__.startswith(told["versions"]["torch"])
-    assert {part["name"]: part["state"] for part in told["parts"]} == {"pt2": "works", "openvino": "works"}
+    states = {part["name"]: part["state"] for part in told["parts"]}
+    assert states.pop("pte") == ("missing" if find_spec("executorch") is None else "works")
+    assert states == {"pt2": "works", "openvino": "works"}
 
 
 def test_doctor_gives_the_command_that_installs_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,7 +348,7 @@ def test_an_interruption_of_a_command_that_writes_nothing_speaks_of_no_file(
     def stop(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(api, "load", stop)
+    monkeypatch.setattr(api, "load_pt2", stop)
     result = invoke("inspect", "m.pt2")
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (130, "interrupted")
 

@@ -17,6 +17,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,8 @@ from intarsia.cli.application import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+if find_spec("executorch") is None:  # the extra intarsia[pte]
+    PAGES.remove(ROOT / "docs" / "executorch.md")
 # "text" is read, "mermaid" is drawn; "" is text as well
 LANGUAGES = {"python", "console", "sh", "text", "toml", "mermaid", ""}
 LANGUAGES |= {"{eval-rst}", "{toctree}", "{include}", "{literalinclude}"}

@@ -318,7 +318,8 @@ class BackendConformance:
     def test_memory_that_only_the_engine_holds(self, backend: Backend) -> None:
         size = 1 << 20
         program = export(Calls(lambda x, y: x * 2 + y), (torch.zeros(size), torch.zeros(size)))
-        engine = backend.load(memoryview(backend.build(program, {}).payload), {})
+        built = backend.build(program, {})
+        engine = backend.load(memoryview(built.payload), built.options)
         for i in range(8):
             (result,) = engine(_Fleeting([float(i), 1.0], size))
             assert torch.equal(result, torch.full((size,), 2.0 * i + 1))
@@ -326,7 +327,8 @@ class BackendConformance:
     def test_memory_that_the_caller_reuses_after_a_call(self, backend: Backend) -> None:
         size = 1 << 20
         program = export(Calls(lambda x: (x, torch.relu(x), x.view(2, -1))), (torch.zeros(size),))
-        engine = backend.load(memoryview(backend.build(program, {}).payload), {})
+        built = backend.build(program, {})
+        engine = backend.load(memoryview(built.payload), built.options)
         x = torch.ones(size)
         results = engine([x])
         x.fill_(7)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import platform
 import shlex
+import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
@@ -47,14 +51,38 @@ def _gather() -> InstallationFacts:
     backends = available_backends()
     parts = []
     with progress_reporter("trying formats and backends") as progress:
-        for done, name in enumerate((None, *backends)):
-            progress(done, 1 + len(backends), name or "pt2")
-            parts.append(_examine_backend(name) if name else _examine_pt2())
-        progress(1 + len(backends), 1 + len(backends), "")
+        trials: dict[str, Callable[[], PartFacts]] = {"pt2": _examine_pt2, "pte": _examine_pte}
+        trials.update((name, partial(_examine_backend, name)) for name in backends)
+        for done, (name, examine) in enumerate(trials.items()):
+            progress(done, len(trials), name)
+            parts.append(examine())
+        progress(len(trials), len(trials), "")
     return InstallationFacts(versions, tuple(parts))
 
 
 def _examine_backend(name: str) -> PartFacts:
+    return _examine_extra(name, "backend", lambda _: _try_out(name))
+
+
+def _examine_pte() -> PartFacts:
+    """Whether ExecuTorch runs engines here; in a process of its own, for what does not go together crashes."""
+    facts = _examine_extra("pte", "format", _try_pte)
+    return replace(facts, note=_precision_note()) if facts.state == "works" else facts
+
+
+def _precision_note() -> str:
+    from intarsia.formats.pte.precision import SWITCH, chosen_precision
+
+    chosen = chosen_precision()
+    if chosen == "f32":
+        return ""
+    return f"ExecuTorch computes engines in {chosen} on this processor; those for f32 need {SWITCH} in the environment"
+
+
+def _examine_extra(
+    name: str, kind: Literal["backend", "format"], try_out: Callable[[Mapping[str, str]], str]
+) -> PartFacts:
+    """What an extra installs, and whether it works; `try_out` takes versions and tells what went wrong, or ""."""
     from intarsia.report.installation import PartFacts, extra_requirements, installed_versions
 
     wanted = extra_requirements(name)
@@ -62,9 +90,36 @@ def _examine_backend(name: str) -> PartFacts:
     missing = [package + wanted[package] for package, version in versions.items() if not version]
     if missing:
         command = shlex.join([sys.executable, "-m", "pip", "install", *missing])
-        return PartFacts(name, "backend", "missing", versions, command)
-    fault = _try_out(name)
-    return PartFacts(name, "backend", "broken" if fault else "works", versions, fault)
+        return PartFacts(name, kind, "missing", versions, command)
+    fault = try_out(versions)
+    return PartFacts(name, kind, "broken" if fault else "works", versions, fault)
+
+
+_PTE_TRIAL = """
+import sys, torch, intarsia
+from intarsia.formats.pte.precision import chosen_precision
+model, x = torch.nn.Linear(4, 3).eval(), torch.linspace(-1, 1, 8).reshape(2, 4)
+options = {"INFERENCE_PRECISION_HINT": chosen_precision()}
+try:
+    intarsia.save(intarsia.compile(model, (x,), fallback=False, options=options), "trial.pte")
+    torch.testing.assert_close(intarsia.load("trial.pte")(x), model(x).detach(), atol=1e-2, rtol=1e-2)
+except Exception as error:
+    sys.exit(f"trial: {type(error).__name__}: {error}")
+"""
+
+
+def _try_pte(versions: Mapping[str, str]) -> str:
+    from intarsia.formats.pte.combination import find_fault
+
+    fault = find_fault(executorch=versions.get("executorch", ""), openvino=versions.get("openvino", ""))
+    if fault:
+        return fault
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-c", _PTE_TRIAL]
+        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603 - our own
+    if run.returncode == 0:
+        return ""
+    return run.stderr.rpartition("trial: ")[2].strip() if run.returncode == 1 else f"it ended with {run.returncode}"
 
 
 def _examine_pt2() -> PartFacts:
@@ -90,7 +145,7 @@ def _try_out(backend: str | None) -> str:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "trial.pt2"
             api.save(program, path)
-            found = api.load(path)(x)
+            found = api.load_pt2(path)(x)
         torch.testing.assert_close(found, model(x).detach(), atol=1e-4, rtol=1e-4)
     except Exception as error:  # noqa: BLE001 - whatever goes wrong is what the doctor is asked to tell
         return f"{type(error).__name__}: {error}"

@@ -127,7 +127,7 @@ def load_file(
     from intarsia import api
 
     with loading(file, imports):
-        return api.load(file, allow=allow or (), engines=engines)
+        return api.load_pt2(file, allow=allow or (), engines=engines)
 
 
 @contextmanager

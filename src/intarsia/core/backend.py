@@ -16,6 +16,13 @@ One mapping for each input and size, with the number of the input (`input`) and 
 (`size`). `intarsia.verify` draws such inputs by it.
 """
 
+WIDENED = "widened"
+"""Under which of a `BuiltEngine`'s options a backend may list the tensors without dimensions that cross its boundary.
+
+A mapping with the numbers of `inputs` and of `outputs`, which the payload takes and gives with one dimension of size 1.
+Some runtimes hand over no others.
+"""
+
 
 @dataclass(frozen=True)
 class BuiltEngine:

@@ -191,7 +191,7 @@ def _read_values(
             module="",
         )
     if findings.containers:
-        raise _unknown_container(archive.path, findings.containers)
+        raise unknown_container(archive.path, findings.containers)
     return values
 
 
@@ -249,7 +249,8 @@ def telling(path: str | os.PathLike[str]) -> Iterator[None]:
         ) from error
 
 
-def _unknown_container(path: Path, names: Sequence[str]) -> UnknownContainer:
+def unknown_container(path: str | os.PathLike[str], names: Sequence[str]) -> UnknownContainer:
+    """The error for classes among arguments or outputs that this process does not know."""
     return UnknownContainer(
         str(path),
         found=f"arguments or outputs in a {', '.join(names)}, which this process does not know",

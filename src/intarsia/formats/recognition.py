@@ -22,6 +22,7 @@ class Kind(NamedTuple):
 
 
 _COMPILE = "For intarsia, compile the nn.Module that it was made of."
+_NAME_IT = "Run it with executorch.runtime, or with intarsia.load where intarsia wrote it and its name ends in .pte."
 _COPY_AGAIN = "Copy or save the file again."
 
 PROGRAM = Kind("a PT2 archive", "Run it with intarsia.load.")
@@ -40,7 +41,13 @@ _CHECKPOINT = Kind(
 )
 # What the first bytes tell; the first pattern that matches counts.
 _STARTS = (
-    (rb"....(ET|BP)\d\d", Kind("an ExecuTorch program", f"Run it with executorch.runtime. {_COMPILE}")),
+    (
+        rb"....(ET|BP)\d\d",
+        Kind(
+            "an ExecuTorch program",
+            "Run it with executorch.runtime, or with intarsia.load where intarsia wrote it and its name ends in .pte.",
+        ),
+    ),
     (rb".{4}\0{4}\{", SAFETENSORS),
     (rb"\x08[\x01-\x20][\n\x12\x1a\x22*2:B]", Kind("an ONNX model", f"Run it with onnxruntime. {_COMPILE}")),
     (rb"\x80\x02\x8a\nl\xfc\x9cF", _CHECKPOINT),

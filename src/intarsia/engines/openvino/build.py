@@ -14,7 +14,7 @@ from torch.fx.node import map_arg
 from torch.fx.passes.shape_prop import TensorMetadata
 
 from intarsia._torch import run_decompositions
-from intarsia.core.backend import POSITIONS, BuiltEngine
+from intarsia.core.backend import POSITIONS, WIDENED, BuiltEngine
 from intarsia.core.dim import Size
 from intarsia.engines.openvino.attention import clear_rows_without_keys
 from intarsia.engines.openvino.engine import compile_model
@@ -30,7 +30,7 @@ def build_engine(program: torch.export.ExportedProgram, options: Mapping[str, An
     openvino = import_openvino()
     properties = complete_options(options)
     positions = [asdict(found) for found in find_input_positions(program)]
-    model = _convert(program)
+    model, widened = _convert(program)
     source = pack_model(model)
     compiled = compile_model(model, properties)
     return BuiltEngine(
@@ -38,13 +38,20 @@ def build_engine(program: torch.export.ExportedProgram, options: Mapping[str, An
         source=source,
         backend_version=openvino.get_version(),
         target=f"{DEVICE}: {find_core().get_property(DEVICE, 'FULL_DEVICE_NAME')}",
-        options={**options, **({POSITIONS: positions} if positions else {})},
+        options={
+            **options,
+            **({POSITIONS: positions} if positions else {}),
+            **({WIDENED: widened} if any(widened.values()) else {}),
+        },
         constants=find_constants(source),
     )
 
 
-def _convert(program: torch.export.ExportedProgram) -> Any:
-    """The program as an OpenVINO model, with inputs and outputs of the same number, order, dtypes and ranks."""
+def _convert(program: torch.export.ExportedProgram) -> tuple[Any, dict[str, list[int]]]:
+    """The program as an OpenVINO model, with inputs and outputs of the same number, order, dtypes and ranks.
+
+    Those of rank 0 have rank 1; their numbers are given beside the model, for `WIDENED`.
+    """
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.fx_decoder import TorchFXPythonDecoder
 
@@ -65,8 +72,31 @@ def _convert(program: torch.export.ExportedProgram) -> Any:
     model = _with_all_ports(converted, inputs, outputs)
     _check_ports("input", model.inputs, [node.meta["val"] for node in inputs])
     _check_ports("output", model.outputs, [node.meta["val"] for node in outputs])
+    model, widened = _widen(model)
     _name_layers(model)
-    return model
+    return model, widened
+
+
+def _widen(model: Any) -> tuple[Any, dict[str, list[int]]]:
+    """The model with one axis of size 1 for each input and output that has none, and their numbers."""
+    openvino = import_openvino()
+    opset = openvino.opset13
+    parameters, sources = model.get_parameters(), [result.input_value(0) for result in model.get_results()]
+    widened = {
+        "inputs": [i for i, one in enumerate(parameters) if one.get_partial_shape().rank.get_length() == 0],
+        "outputs": [i for i, one in enumerate(sources) if one.get_partial_shape().rank.get_length() == 0],
+    }
+    for i in widened["inputs"]:
+        wide = opset.parameter([1], parameters[i].get_element_type())
+        narrow = opset.squeeze(wide, opset.constant([0], openvino.Type.i64))
+        for reader in parameters[i].output(0).get_target_inputs():
+            reader.replace_source_output(narrow.output(0))
+        sources = [narrow.output(0) if one.get_node() == parameters[i] else one for one in sources]
+        parameters[i] = wide
+    for i in widened["outputs"]:
+        sources[i] = opset.unsqueeze(sources[i], opset.constant([0], openvino.Type.i64)).output(0)
+    results = [opset.result(source) for source in sources]
+    return (openvino.Model(results, parameters, "engine") if any(widened.values()) else model), widened
 
 
 def _name_layers(model: Any) -> None:

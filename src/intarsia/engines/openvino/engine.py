@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from intarsia.core.backend import POSITIONS
+from intarsia.core.backend import POSITIONS, WIDENED
 from intarsia.engines.openvino.library import (
     DEVICE,
     complete_options,
@@ -34,11 +34,15 @@ class OpenVINOEngine:
 
     Args:
         compiled: OpenVINO's compiled model.
-        positions: Inputs that OpenVINO takes positions from, which it does not check.
+        options: What `build_engine` stored beside it: inputs that OpenVINO takes positions from, which it does not
+            check, and tensors without axes, which it takes and gives with one.
     """
 
-    def __init__(self, compiled: Any, positions: Sequence[InputPositions] = ()) -> None:
-        self._positions = positions
+    def __init__(self, compiled: Any, options: Mapping[str, Any]) -> None:
+        self._positions = [InputPositions(**fields) for fields in options.get(POSITIONS, ())]
+        widened = options.get(WIDENED, {})
+        self._wide_inputs = frozenset(widened.get("inputs", ()))
+        self._wide_outputs = tuple(widened.get("outputs", ()))
         dtypes = {element: dtype for dtype, element in element_types().items()}
         self._compiled = compiled
         self._tensor = import_openvino().Tensor
@@ -76,6 +80,8 @@ class OpenVINOEngine:
             ) from error
         results = [_copy(request.get_output_tensor(i), dtype) for i, dtype in enumerate(self._output_dtypes)]
         self._idle.append(request)
+        for i in self._wide_outputs:
+            results[i] = results[i].reshape(())
         return results
 
     def _wrap(self, i: int, tensor: torch.Tensor) -> Any:
@@ -84,14 +90,14 @@ class OpenVINOEngine:
             return self._tensor(self._input_types[i], list(tensor.shape))
         # OpenVINO wraps no array without axes.
         array = _array(tensor) if tensor.dim() > 0 else _array(tensor.reshape(1))
-        return self._tensor(array, tensor.shape, self._input_types[i])
+        return self._tensor(array, (1,) if i in self._wide_inputs else tensor.shape, self._input_types[i])
 
 
 def load_engine(payload: memoryview, options: Mapping[str, Any]) -> OpenVINOEngine:
     """The engine of a blob; see `OpenVINOBackend.load`."""
-    properties, positions = _read_options(options)
+    properties = _read_properties(options)
     try:
-        return OpenVINOEngine(find_core().import_model(copy_bytes(payload), DEVICE, properties), positions)
+        return OpenVINOEngine(find_core().import_model(copy_bytes(payload), DEVICE, properties), options)
     except RuntimeError as error:
         raise EngineRefused(
             "OpenVINO blob",
@@ -103,7 +109,7 @@ def load_engine(payload: memoryview, options: Mapping[str, Any]) -> OpenVINOEngi
 
 def rebuild_engine(source: memoryview, options: Mapping[str, Any]) -> OpenVINOEngine:
     """The engine of portable IR; see `OpenVINOBackend.rebuild`."""
-    properties, positions = _read_options(options)
+    properties = _read_properties(options)
     try:
         model = unpack_model(source)
     except RuntimeError as error:
@@ -113,13 +119,14 @@ def rebuild_engine(source: memoryview, options: Mapping[str, Any]) -> OpenVINOEn
             expected="IR of this version or an earlier one",
             fix="Compile the model again with this version.",
         ) from error
-    return OpenVINOEngine(compile_model(model, properties), positions)
+    return OpenVINOEngine(compile_model(model, properties), options)
 
 
-def _read_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[InputPositions]]:
-    """The properties to compile with, and the positions to check, of what `build_engine` stored."""
-    properties = {name: value for name, value in options.items() if name not in (POSITIONS, _PLACE)}
-    return complete_options(properties), [InputPositions(**fields) for fields in options.get(POSITIONS, ())]
+def _read_properties(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The properties to compile with, of what `build_engine` stored."""
+    return complete_options(
+        {name: value for name, value in options.items() if name not in (POSITIONS, WIDENED, _PLACE)}
+    )
 
 
 def compile_model(model: Any, properties: Mapping[str, Any]) -> Any:

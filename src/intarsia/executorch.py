@@ -1,0 +1,65 @@
+"""The edge of ExecuTorch: hybrids and programs as its `EdgeProgramManager`, open for what its users do there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from intarsia.api import Savable, programs_of
+from intarsia.formats.pte.edge import lower_to_edge
+from intarsia.formats.pte.planning import backend_config
+from intarsia.runtime.methods import Methods
+
+__all__ = ["backend_config", "to_edge"]
+
+
+def to_edge(
+    hybrid_or_program_or_methods: Savable | Methods | Mapping[str, Savable],
+    partitioners: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
+    transform_passes: Any = None,
+    compile_config: Any = None,
+    constant_methods: Mapping[str, Any] | None = None,
+    *,
+    generate_etrecord: bool = False,
+) -> Any:
+    """ExecuTorch's own `EdgeProgramManager`: engines as delegates, then what partitioners take, then portable kernels.
+
+    The bytes of each engine become a delegate of their own, untouched. Nothing is traced again by intarsia. The state
+    that a method writes starts with the values that it has now.
+
+    `to_executorch(intarsia.executorch.backend_config())` plans state of one name as one state, in memory of its own;
+    with ExecuTorch's own default, the activations of one method overwrite the state of another.
+
+    Args:
+        hybrid_or_program_or_methods: As for `intarsia.save`.
+        partitioners: Partitioners of ExecuTorch, in order; for several methods they may be a mapping. None is one
+            `XnnpackPartitioner` for each method, an empty list none.
+        transform_passes: As for `executorch.exir.to_edge_transform_and_lower`; they run before the partitioners, and
+            see an engine as a call of the operator `intarsia::engine_N`.
+        compile_config: As for `executorch.exir.to_edge_transform_and_lower`.
+        constant_methods: Likewise; the one that tells how the methods are called is added.
+        generate_etrecord: Likewise.
+
+    Returns:
+        `executorch.exir.EdgeProgramManager`.
+
+    Raises:
+        EngineUnavailable: ExecuTorch is not installed, or its versions do not go together.
+        EngineError: An engine cannot travel, or a partitioner has claimed it.
+        ConventionError: A method's name cannot be one, a size has no upper bound, or partitioners are given for a
+            method that is not there.
+        MutationError: A write would be lost.
+        FormatError: ExecuTorch refuses a program.
+
+    Example:
+        >>> edge = to_edge(hybrid, partitioners=[])  # doctest: +SKIP
+        >>> edge.to_executorch(backend_config()).save("model.pte")  # doctest: +SKIP
+    """
+    return lower_to_edge(
+        programs_of(hybrid_or_program_or_methods),
+        partitioners=partitioners,
+        transform_passes=transform_passes,
+        compile_config=compile_config,
+        constant_methods=constant_methods,
+        generate_etrecord=generate_etrecord,
+    )

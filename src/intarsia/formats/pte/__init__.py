@@ -1,0 +1,1 @@
+"""ExecuTorch files: `ExportedProgram`s ↔ `.pte`."""

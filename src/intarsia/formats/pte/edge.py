@@ -1,0 +1,98 @@
+"""Exported programs as ExecuTorch's edge programs: engines first, then the caller's partitioners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from intarsia.errors import ConventionError, FormatError, IntarsiaError, first_line, near_match
+from intarsia.formats.pte.delegates import delegate_engines, keep_state
+from intarsia.formats.pte.description import DESCRIPTION, describe
+from intarsia.formats.pte.library import import_executorch, quiet_lowering
+from intarsia.formats.pte.sizes import check_bounds
+from intarsia.formats.pte.stand_ins import stand_in
+
+Partitioners = Sequence[Any] | Mapping[str, Sequence[Any]] | None
+
+
+def lower_to_edge(
+    programs: Mapping[str, torch.export.ExportedProgram],
+    *,
+    partitioners: Partitioners = None,
+    transform_passes: Any = None,
+    compile_config: Any = None,
+    constant_methods: Mapping[str, Any] | None = None,
+    generate_etrecord: bool = False,
+) -> Any:
+    """ExecuTorch's `EdgeProgramManager` of programs; see `intarsia.executorch.to_edge`.
+
+    Args:
+        programs: By the names of their methods. Not modified.
+        partitioners: As for `to_edge`.
+        transform_passes: As for `to_edge`.
+        compile_config: As for `to_edge`.
+        constant_methods: As for `to_edge`.
+        generate_etrecord: As for `to_edge`.
+
+    Raises:
+        EngineUnavailable: ExecuTorch is not installed, or its versions do not go together.
+        EngineError: An engine cannot travel, or was claimed by a partitioner.
+        ConventionError: A name of a method is none, or a size has no upper bound.
+        MutationError: A write would be lost.
+        FormatError: ExecuTorch refuses a program.
+    """
+    exir = import_executorch("exir")
+    chosen = _by_method(partitioners, programs)
+    for name, program in programs.items():
+        with IntarsiaError.of_method(name):
+            check_bounds(program)
+    stand_ins = {}
+    for name, program in programs.items():
+        with IntarsiaError.of_method(name):
+            stand_ins[name] = stand_in(program)
+    text = describe(programs, {name: one.engines for name, one in stand_ins.items()})
+    with quiet_lowering():
+        try:
+            manager = exir.to_edge_transform_and_lower(
+                {name: one.program for name, one in stand_ins.items()},
+                transform_passes=transform_passes,
+                partitioner=chosen,
+                constant_methods={**(constant_methods or {}), DESCRIPTION: text},
+                compile_config=compile_config,
+                generate_etrecord=generate_etrecord,
+            )
+        except Exception as error:
+            raise _refused(error) from error
+        for name, one in stand_ins.items():
+            with IntarsiaError.of_method(name):
+                delegate_engines(manager.exported_program(name), one.engines)
+        keep_state([manager.exported_program(name) for name in programs])
+    return manager
+
+
+def _by_method(partitioners: Partitioners, programs: Mapping[str, Any]) -> dict[str, list[Any]]:
+    if partitioners is None:
+        xnnpack = import_executorch("backends.xnnpack.partition.xnnpack_partitioner")
+        return {name: [xnnpack.XnnpackPartitioner()] for name in programs}
+    if not isinstance(partitioners, Mapping):
+        return {name: list(partitioners) for name in programs}
+    unknown = [name for name in partitioners if name not in programs]
+    if unknown:
+        raise ConventionError(
+            "partitioners",
+            found=f"some for the method {unknown[0]!r}, which is not there",
+            expected=f"names among {', '.join(programs)}",
+            fix=near_match(unknown[0], programs) or "Name the methods that are saved.",
+        )
+    return {name: list(partitioners.get(name, ())) for name in programs}
+
+
+def _refused(error: Exception) -> FormatError:
+    return FormatError(
+        "ExecuTorch",
+        found=f"that it cannot lower the program ({type(error).__name__}: {first_line(error)})",
+        expected="one that it takes",
+        fix="Keep the operator concerned in an engine, or decompose it before the export.",
+    )

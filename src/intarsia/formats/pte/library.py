@@ -1,0 +1,64 @@
+"""ExecuTorch itself, imported when it is first needed."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+from intarsia.errors import EngineUnavailable
+from intarsia.formats.pte.combination import check_combination
+
+# torchao, which ExecuTorch imports, complains of kernels that it lacks here and of its own use of torch.
+_TALKATIVE = ("torchao", "torch.utils._pytree")
+
+
+def import_executorch(module: str) -> ModuleType:
+    """A module of ExecuTorch.
+
+    Args:
+        module: Its name below `executorch`.
+
+    Raises:
+        EngineUnavailable: It is not installed, cannot be imported, or its versions do not go together.
+    """
+    check_combination()
+    try:
+        with _quiet():
+            return importlib.import_module(f"executorch.{module}")
+    except ImportError as error:
+        raise EngineUnavailable(
+            "ExecuTorch",
+            found=f"that the module 'executorch.{module}' cannot be imported ({error})",
+            expected="executorch 1.5.1",
+            fix="Install the extra intarsia[pte], or: pip install 'executorch==1.5.1' 'openvino>=2025.4,<2026'",
+        ) from error
+
+
+@contextmanager
+def quiet_lowering() -> Iterator[None]:
+    """Keep from the user what torch and ExecuTorch say of themselves while they lower a program."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".isinstance.treespec, LeafSpec.. is deprecated", FutureWarning)
+        warnings.filterwarnings("ignore", "(read_binary|read_text|open_text) is deprecated", DeprecationWarning)
+        # what it says is lost is kept here: see `keep_state`
+        warnings.filterwarnings("ignore", "Mutation on a buffer in the model is detected", UserWarning)
+        yield
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in _TALKATIVE]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            for logger in loggers:
+                logger.setLevel(logging.ERROR)
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)

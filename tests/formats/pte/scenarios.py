@@ -1,0 +1,458 @@
+"""What the tests of `.pte` files do in a child process: third-party runtimes may crash it.
+
+python scenarios.py RESULTS    writes for each scenario what it found, or its traceback, as JSON
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import intarsia
+from intarsia.errors import IntarsiaError
+
+SCENARIOS: dict[str, Callable[[], Any]] = {}
+
+
+def scenario(function: Callable[[], Any]) -> Callable[[], Any]:
+    SCENARIOS[function.__name__] = function
+    return function
+
+
+def message(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+    """The class and text of the error that a call must raise."""
+    try:
+        function(*args, **kwargs)
+    except IntarsiaError as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+def run_flat(file: str, method: str, inputs: list[Any], calls: int = 1) -> list[Any]:
+    """What ExecuTorch's own runtime gives at the last of some calls."""
+    from executorch.runtime import Runtime
+
+    program = Runtime.get().load_program(file)
+    loaded = program.load_method(method)
+    for _ in range(calls):
+        outputs = loaded.execute(inputs)
+    return list(outputs)
+
+
+def delegates_of(file: str) -> list[str]:
+    """Names of the runtimes that a file names; their names stand in it as text."""
+    data = Path(file).read_bytes()
+    return [name for name in ("OpenvinoBackend", "XnnpackBackend") if name.encode() in data]
+
+
+class Layers(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(8, 16), torch.nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.two(torch.relu(self.one(x)))
+
+
+class Nested(torch.nn.Module):
+    """Keywords, containers, numbers, None; state that starts with 5."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 4)
+        self.register_buffer("count", torch.full((4,), 5.0))
+
+    def forward(self, x: torch.Tensor, *, more: Any, n: int, flag: Any = None) -> Any:
+        self.count.add_(1)
+        y = torch.nn.functional.gelu(self.layer(x))
+        return {"y": y + self.count * n, "more": [more[0] * 2, (more[1], None)]}
+
+
+class Attention(torch.nn.Module):
+    """Sizes that change on several axes, one of them twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+        hidden = self.one(x)
+        weights = torch.softmax(self.two(hidden) @ hidden.transpose(1, 2), -1)
+        mixed = torch.nn.functional.gelu(weights @ hidden)
+        return torch.cat([mixed, y], 1).mean(-1), weights
+
+
+class Cache(torch.nn.Module):
+    """One method writes the cache, the other reads it and needs more memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+        self.register_buffer("cache", torch.full((4, 8), 5.0))
+
+    def write(self, x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        self.cache.index_copy_(0, position, self.layer(x))
+        return torch.nn.functional.gelu(self.cache).sum(0)
+
+    def read(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(3):
+            x = torch.nn.functional.gelu(self.layer(x) + self.cache.mean(0))
+        return x
+
+
+def batch(largest: int = 64) -> Any:
+    return torch.export.Dim("batch", min=1, max=largest)
+
+
+def compile_layers() -> torch.fx.GraphModule:
+    torch.manual_seed(0)
+    return intarsia.compile(Layers().eval(), (torch.randn(2, 8),), dynamic_shapes=({0: batch()},))
+
+
+def compile_nested() -> torch.fx.GraphModule:
+    torch.manual_seed(0)
+    size = {0: batch(6)}
+    return intarsia.compile(
+        Nested().eval(),
+        (torch.randn(2, 8),),
+        {"more": (torch.randn(2), torch.randn(2, 3)), "n": 3, "flag": None},
+        dynamic_shapes={"x": size, "more": (size, size), "n": None, "flag": None},
+        torch_executed_ops={"aten.gelu", "aten.mul"},
+    )
+
+
+def compile_cache() -> dict[str, torch.fx.GraphModule]:
+    torch.manual_seed(0)
+    model = Cache().eval()
+    examples = {"write": (torch.randn(1, 8), torch.tensor([1])), "read": (torch.randn(30, 8),)}
+    methods = {"write": model.write, "read": model.read}
+    return intarsia.compile(methods, examples, torch_executed_ops={"aten.gelu", "aten.index_copy"})
+
+
+@scenario
+def engines_alone() -> Any:
+    """A hybrid that is one engine: equal to the bit to the `.pt2` for every size, and its bytes are untouched."""
+    from intarsia.core.container import EngineContainer
+
+    program = intarsia.export(compile_layers())
+    intarsia.save(program, "layers.pt2")
+    intarsia.save(program, "layers.pte")
+    before, after = intarsia.load("layers.pt2"), intarsia.load("layers.pte")
+    xs = [torch.randn(size, 8) for size in (64, 1, 5)]
+    (engine,) = (value for value in program.constants.values() if value.dtype is torch.uint8)
+    payload = EngineContainer.unpack(engine.numpy().data).payload
+    return {
+        "equal": [torch.equal(before(x), after(x)) for x in xs],
+        "shapes": [list(after(x).shape) for x in xs],
+        "flat": torch.equal(run_flat("layers.pte", "forward", [xs[2]])[0], before(xs[2])),
+        "untouched": bytes(payload or b"none") in Path("layers.pte").read_bytes(),
+        "delegates": delegates_of("layers.pte"),
+    }
+
+
+@scenario
+def convention() -> Any:
+    """Keywords and nested values, state from its initial values on, and the errors of a `.pt2`'s program."""
+    program = intarsia.export(compile_nested())
+    intarsia.save(program, "nested.pt2")
+    intarsia.save(program, "nested.pte")
+    before, after = intarsia.load("nested.pt2"), intarsia.load("nested.pte")
+    x, more = torch.randn(5, 8), (torch.randn(5), torch.randn(5, 3))
+    errors, structures = [], []
+    for _ in range(3):
+        expected, found = before(x, more=more, n=3, flag=None), after(x, flag=None, n=3, more=more)
+        errors.append((expected["y"] - found["y"]).abs().max().item())
+        structures.append([list(found), type(found["more"]).__name__, found["more"][1][1]])
+    other = after.session()(x, more=more, n=3, flag=None)["y"]
+    after.reset()
+    again = after(x, more=more, n=3, flag=None)["y"]
+    before.reset()
+    first = before(x, more=more, n=3, flag=None)["y"]
+    wrong: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        ((x,), {"more": more, "n": 3}),
+        ((x,), {"more": more, "n": 4, "flag": None}),
+        ((x,), {"more": [*more], "n": 3, "flag": None}),
+        ((torch.randn(7, 8),), {"more": more, "n": 3, "flag": None}),
+        ((x.double(),), {"more": more, "n": 3, "flag": None}),
+        ((x, 1), {"more": more, "n": 3, "flag": None}),
+    ]
+    return {
+        "errors": errors,
+        "structures": structures,
+        "reset": (again - first).abs().max().item(),
+        "session": (other - first).abs().max().item(),
+        "flat": (run_flat("nested.pte", "forward", [x, *more, 3, None], 3)[0] - expected["y"]).abs().max().item(),
+        "told": [[message(program, *args, **kwargs) for program in (before, after)] for args, kwargs in wrong],
+        "state": message(lambda: after.state),
+        "delegates": delegates_of("nested.pte"),
+    }
+
+
+@scenario
+def changing_sizes() -> Any:
+    """Outputs of engines whose sizes change on other axes than the first."""
+    torch.manual_seed(0)
+    model = Attention().eval()
+    size = {0: torch.export.Dim("b", min=1, max=7), 1: torch.export.Dim("q", min=2, max=33)}
+    shapes = (size, {0: size[0], 1: torch.export.Dim("r", min=1, max=5)})
+    example = torch.randn(2, 3, 8), torch.randn(2, 2, 8)
+    hybrid = intarsia.compile(model, example, dynamic_shapes=shapes, torch_executed_ops={"aten.gelu", "aten.softmax"})
+    intarsia.save(hybrid, "attention.pte")
+    program = intarsia.load("attention.pte")
+    errors = []
+    for b, q, r in [(1, 2, 1), (7, 33, 5), (3, 9, 2), (1, 30, 1)]:
+        x, y = torch.randn(b, q, 8), torch.randn(b, r, 8)
+        with torch.no_grad():
+            pairs = zip(model(x, y), program(x, y), strict=True)
+        errors += [(one - other).abs().max().item() for one, other in pairs]
+    return errors
+
+
+@scenario
+def methods_on_one_state() -> Any:
+    """Reading, writing and reading again: neither method's activations reach the state."""
+    programs = intarsia.export(compile_cache())
+    intarsia.save(programs, "cache.pt2")
+    intarsia.save(programs, "cache.pte")
+    before, after = intarsia.load("cache.pt2"), intarsia.load("cache.pte")
+    errors = []
+    for step in range(4):
+        x, position, rows = torch.randn(1, 8), torch.tensor([step]), torch.randn(30, 8)
+        for one, other in (
+            (before.read(rows), after.read(rows)),
+            (before.write(x, position), after.write(x, position)),
+            (before.read(rows), after.read(rows)),
+        ):
+            errors.append((one - other).abs().max().item())
+    return {"errors": errors, "methods": list(after), "call": message(after), "unknown": message(getattr, after, "rea")}
+
+
+@scenario
+def tensors_without_dimensions() -> Any:
+    """Engines that take and give them."""
+
+    class Scale(torch.nn.Module):
+        def forward(self, x: torch.Tensor, factor: torch.Tensor) -> Any:
+            return torch.relu(x * factor), torch.cat([x, x]).sum()
+
+    hybrid = intarsia.compile(Scale(), (torch.ones(3, 4), torch.tensor(2.0)))
+    program = intarsia.export(hybrid)
+    intarsia.save(program, "scale.pt2")
+    intarsia.save(program, "scale.pte")
+    inputs = torch.randn(3, 4), torch.tensor(0.5)
+    before, after = intarsia.load("scale.pt2")(*inputs), intarsia.load("scale.pte")(*inputs)
+    return [[torch.equal(one, other), list(other.shape)] for one, other in zip(before, after, strict=True)]
+
+
+@scenario
+def positions_of_inputs() -> Any:
+    """Inputs in another order, one input twice, and outputs that nobody takes."""
+
+    class Two(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            return torch.relu(2 * x + y), torch.relu(x - y)
+
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    found = {}
+    for name, order, given in (("swapped", (1, 0), (y, x)), ("twice", (0, 0), (x, x))):
+        program = intarsia.export(intarsia.compile(Two(), (x, y)))
+        (call,) = program.graph.find_nodes(op="call_function", target=torch.ops.intarsia.run_engine.default)
+        inputs = program.graph.find_nodes(op="placeholder")[-2:]
+        call.args = ([inputs[i] for i in order], *call.args[1:])
+        program.graph_module.recompile()
+        intarsia.save(program, f"{name}.pte")
+        expected = Two()(*given)
+        found[name] = [torch.equal(*pair) for pair in zip(intarsia.load(f"{name}.pte")(x, y), expected, strict=True)]
+    return {**found, "unused": unused_output(x, y, Two())}
+
+
+def unused_output(x: torch.Tensor, y: torch.Tensor, model: torch.nn.Module) -> bool:
+    """Whether the second output is right when nobody takes the first."""
+    program = intarsia.export(intarsia.compile(model, (x, y)))
+    output = program.graph.output_node()
+    _, second = output.args[0]
+    output.args = ((second, second),)
+    program.graph_signature.output_specs[0].arg.name = second.name
+    program.graph.eliminate_dead_code()
+    program.graph_module.recompile()
+    intarsia.save(program, "unused.pte")
+    return bool(torch.equal(intarsia.load("unused.pte")(x, y)[0], model(x, y)[1]))
+
+
+@scenario
+def the_edge() -> Any:
+    """ExecuTorch's own manager, with what its users do there."""
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import EdgeProgramManager
+    from executorch.exir.pass_base import ExportPass
+
+    from intarsia.executorch import backend_config, to_edge
+
+    class Count(ExportPass):
+        seen = 0
+
+        def call_operator(self, op: Any, args: Any, kwargs: Any, meta: Any) -> Any:
+            Count.seen += 1
+            return super().call_operator(op, args, kwargs, meta)
+
+    hybrids = compile_cache()
+    portable = to_edge(hybrids, [], [Count()], constant_methods={"length": 4})
+    partly = to_edge(hybrids, {"read": [XnnpackPartitioner()]}, generate_etrecord=True)
+    warnings.filterwarnings("ignore", "Mutation on a buffer")
+    return {
+        "types": [type(portable) is EdgeProgramManager, sorted(portable.methods), Count.seen > 0],
+        "constants": sorted(portable.config_methods),
+        "delegates": [ids(manager.to_executorch(backend_config())) for manager in (portable, partly)],
+        "record": partly._etrecord is not None,
+    }
+
+
+def ids(manager: Any) -> dict[str, list[str]]:
+    plans = manager.executorch_program.execution_plan
+    return {plan.name: sorted({one.id for one in plan.delegates}) for plan in plans if plan.delegates}
+
+
+@scenario
+def refusals() -> Any:
+    """What cannot be saved, or is no file of ours; each with the message."""
+    from intarsia.executorch import to_edge
+
+    class Write(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.add_(1) * 2
+
+    @torch.library.custom_op("intarsia_tests::unknown", mutates_args=())
+    def unknown(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    unknown.register_fake(torch.empty_like)
+
+    class Unknown(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return unknown(x)
+
+    x = torch.ones(3, 4)
+    Path("old.pte").write_bytes(b"what was there")
+    unbounded = torch.export.export(torch.nn.ReLU(), (x,), dynamic_shapes=({0: torch.export.Dim("n", min=2)},))
+    layers = intarsia.export(compile_layers())
+    intarsia.save(layers, "without.pt2", payloads=False)
+    told = {
+        "write": message(intarsia.save, torch.export.export(Write(), (x,)), "old.pte"),
+        "unknown": message(intarsia.save, torch.export.export(Unknown(), (x,)), "old.pte"),
+        "unbounded": message(intarsia.save, unbounded, "old.pte"),
+        "payloads": message(intarsia.save, layers, "old.pte", payloads=False),
+        "without payloads": message(intarsia.save, intarsia.load("without.pt2"), "old.pte"),
+        "method": message(to_edge, compile_layers(), {"forwards": []}),
+        "folder": message(intarsia.save, layers, "nowhere/model.pte"),
+    }
+    return {**told, "old": Path("old.pte").read_bytes()[:14].decode(errors="replace")}
+
+
+@scenario
+def claimed_engines() -> Any:
+    """A partitioner that takes what it does not know."""
+    from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
+    from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
+
+    from intarsia.executorch import to_edge
+
+    class Greedy(BackendDetails):  # type: ignore[misc]
+        @staticmethod
+        def preprocess(edge_program: Any, compile_specs: Any) -> Any:
+            return PreprocessResult(processed_bytes=b"greedy")
+
+    class GreedyPartitioner(Partitioner):  # type: ignore[misc]
+        def partition(self, exported_program: Any) -> Any:
+            for node in exported_program.graph.nodes:
+                if node.op == "call_function":
+                    node.meta["delegation_tag"] = "greedy"
+            return PartitionResult(exported_program, {"greedy": DelegationSpec("Greedy", [])})
+
+    return message(to_edge, compile_layers(), [GreedyPartitioner()])
+
+
+@scenario
+def arity() -> Any:
+    """Delegates in a plan that was tampered with."""
+    from intarsia.executorch import backend_config, to_edge
+    from intarsia.formats.engines import EngineReader
+    from intarsia.formats.pte.arity import check_arity
+
+    program = intarsia.export(compile_layers())
+    engines = EngineReader().read(program)
+
+    def tampered(change: Callable[[Any, Any], Any]) -> str:
+        lowered = to_edge(program).to_executorch(backend_config())
+        plan = next(one for one in lowered.executorch_program.execution_plan if one.name == "forward")
+        calls = [one.instr_args for one in plan.chains[0].instructions if hasattr(one.instr_args, "delegate_index")]
+        change(plan, calls[0].args)
+        return message(check_arity, plan, engines)
+
+    return {
+        "nothing": tampered(lambda plan, args: None),
+        "number": tampered(lambda plan, args: args.pop()),
+        "order": tampered(lambda plan, args: args.reverse()),
+        "dtype": tampered(
+            lambda plan, args: setattr(
+                plan.values[args[0]].val, "scalar_type", type(plan.values[args[0]].val.scalar_type).INT
+            )
+        ),
+        "shape": tampered(lambda plan, args: plan.values[args[0]].val.sizes.__setitem__(1, 9)),
+        "room": tampered(lambda plan, args: plan.values[args[1]].val.sizes.__setitem__(0, 3)),
+        "layout": tampered(lambda plan, args: setattr(plan.values[args[0]].val, "dim_order", [1, 0])),
+    }
+
+
+@scenario
+def foreign_files() -> Any:
+    """Files that are cut, changed, of other tools and of other versions."""
+    from executorch.exir import to_edge_transform_and_lower
+
+    from intarsia.formats.pte import description, edge
+    from intarsia.formats.pte.library import quiet_lowering
+    from intarsia.formats.pte.planning import backend_config
+
+    intarsia.save(compile_layers(), "whole.pte")
+    data = Path("whole.pte").read_bytes()
+    Path("cut.pte").write_bytes(data[: len(data) // 2])
+    Path("short.pte").write_bytes(data[:20])
+    Path("empty.pte").write_bytes(b"")
+    Path("other.pte").write_bytes(b"\x93NUMPY" + bytes(100))
+    Path("changed.pte").write_bytes(data[:64] + bytes(200) + data[264:])
+    torch_program = torch.export.export(torch.nn.ReLU(), (torch.ones(3),))
+    with quiet_lowering():
+        Path("foreign.pte").write_bytes(to_edge_transform_and_lower(torch_program).to_executorch().buffer)
+    description.FORMAT_VERSION = 99
+    with quiet_lowering():
+        lowered = edge.lower_to_edge({"forward": torch_program}).to_executorch(backend_config())
+    Path("newer.pte").write_bytes(lowered.buffer)
+    description.FORMAT_VERSION = 1
+    Path("whole.pt2").write_bytes(data)
+    names = ["cut", "short", "empty", "other", "changed", "foreign", "newer", "missing"]
+    told = {name: message(intarsia.load, f"{name}.pte") for name in names}
+    return {
+        **told,
+        "ending": message(intarsia.load, "whole.pt2"),
+        "verify": message(intarsia.load, "whole.pte", verify=True),
+    }
+
+
+def main(results: Path) -> None:
+    found: dict[str, Any] = {}
+    for name, function in SCENARIOS.items():
+        try:
+            found[name] = {"found": function()}
+        except Exception:  # noqa: BLE001 - whatever it is goes to the test
+            found[name] = {"raised": traceback.format_exc()}
+        results.write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,175 @@
+"""Programs in `.pte` files against those in `.pt2` files and eager torch, in a child process: see `scenarios`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("executorch") is None, reason="executorch is not installed: the extra intarsia[pte]"
+)
+
+
+@pytest.fixture(scope="module")
+def child(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What each scenario found."""
+    folder = tmp_path_factory.mktemp("pte")
+    results = folder / "results.json"
+    # ExecuTorch passes OpenVINO no precision: without this, processors that have bf16 compute in it.
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}
+    command = [sys.executable, "-W", "error", Path(__file__).with_name("scenarios.py"), results]
+    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    found: dict[str, Any] = json.loads(results.read_text()) if results.exists() else {}
+    if run.returncode != 0:
+        found["ended"] = f"with {run.returncode} after {list(found)}:\n{run.stderr[-2000:]}"
+    return found
+
+
+def found(child: dict[str, Any], scenario: str) -> Any:
+    assert scenario in child, f"the child ended {child.get('ended')}"
+    assert "raised" not in child[scenario], child[scenario]["raised"]
+    return child[scenario]["found"]
+
+
+def test_the_child_ends_well(child: dict[str, Any]) -> None:
+    assert "ended" not in child, child["ended"]
+
+
+def test_engines_answer_to_the_bit_in_every_size(child: dict[str, Any]) -> None:
+    facts = found(child, "engines_alone")
+    assert facts["equal"] == [True, True, True]
+    assert facts["shapes"] == [[64, 4], [1, 4], [5, 4]]
+    assert facts["flat"], "through ExecuTorch's own runtime"
+
+
+def test_the_bytes_of_an_engine_are_untouched(child: dict[str, Any]) -> None:
+    facts = found(child, "engines_alone")
+    assert facts["untouched"]
+    assert facts["delegates"] == ["OpenvinoBackend"]
+
+
+def test_calls_take_and_give_the_models_own_structure(child: dict[str, Any]) -> None:
+    facts = found(child, "convention")
+    assert facts["structures"] == [[["y", "more"], "list", None]] * 3
+    assert facts["delegates"] == ["OpenvinoBackend", "XnnpackBackend"]
+
+
+def test_state_starts_with_its_values_and_lasts(child: dict[str, Any]) -> None:
+    facts = found(child, "convention")
+    assert max(facts["errors"]) < 1e-5
+    assert max(facts["reset"], facts["session"], facts["flat"]) < 1e-5
+
+
+def test_wrong_arguments_are_told_as_by_the_program_of_a_pt2(child: dict[str, Any]) -> None:
+    told = found(child, "convention")["told"]
+    assert len(told) == 6
+    for one, other in told:
+        assert one == other
+        assert one.startswith("ArgumentError: ")
+
+
+def test_state_cannot_be_read(child: dict[str, Any]) -> None:
+    assert found(child, "convention")["state"].startswith("StateError: state of an ExecuTorch program: ")
+
+
+def test_outputs_of_engines_have_the_sizes_of_the_call(child: dict[str, Any]) -> None:
+    errors = found(child, "changing_sizes")
+    assert len(errors) == 8
+    assert max(errors) < 1e-5
+
+
+def test_one_methods_activations_do_not_reach_the_state_of_another(child: dict[str, Any]) -> None:
+    facts = found(child, "methods_on_one_state")
+    assert facts["methods"] == ["write", "read"]
+    assert len(facts["errors"]) == 12
+    assert max(facts["errors"]) < 1e-4
+    assert facts["call"].startswith("ConventionError: program of the methods write, read: found a call without")
+    assert facts["unknown"].endswith("Did you mean 'read'?")
+
+
+def test_engines_take_tensors_without_dimensions(child: dict[str, Any]) -> None:
+    assert found(child, "tensors_without_dimensions") == [[True, [3, 4]], [True, []]]
+
+
+def test_position_decides_what_an_engine_takes_and_gives(child: dict[str, Any]) -> None:
+    facts = found(child, "positions_of_inputs")
+    assert facts == {"swapped": [True, True], "twice": [True, True], "unused": True}
+
+
+def test_the_edge_is_executorchs_own(child: dict[str, Any]) -> None:
+    facts = found(child, "the_edge")
+    assert facts["types"] == [True, ["read", "write"], True]
+    assert facts["constants"] == ["intarsia_description", "length"]
+    assert facts["record"]
+
+
+def test_partitioners_take_what_engines_leave_by_method(child: dict[str, Any]) -> None:
+    portable, partly = found(child, "the_edge")["delegates"]
+    assert portable == {"read": ["OpenvinoBackend"], "write": ["OpenvinoBackend"]}
+    assert partly == {"read": ["OpenvinoBackend", "XnnpackBackend"], "write": ["OpenvinoBackend"]}
+
+
+def test_a_partitioner_that_claims_an_engine_is_refused(child: dict[str, Any]) -> None:
+    assert "engine 'openvino_0': found it in a delegate of Greedy" in found(child, "claimed_engines")
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("write", "MutationError: method 'forward', input 'x': found a write to it"),
+        ("unknown", "intarsia_tests::unknown"),
+        ("unbounded", "found any number from 2 on, expected an upper bound"),
+        ("payloads", "FormatError: old.pte: found payloads=False"),
+        ("without payloads", "engine 'openvino_0': found no compiled form"),
+        ("method", "ConventionError: partitioners: found some for the method 'forwards'"),
+        ("folder", "FormatError: nowhere/model.pte: found no folder there"),
+    ],
+)
+def test_what_cannot_be_saved_is_told_and_the_old_file_left_whole(child: dict[str, Any], what: str, told: str) -> None:
+    facts = found(child, "refusals")
+    assert told in facts[what]
+    assert facts["old"] == "what was there"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("nothing", "no error"),
+        ("number", "found 1 inputs and outputs, expected those of (f32["),
+        ("order", "found shape [64, 4] as input 0"),
+        ("dtype", "found a tensor of type INT and shape [64, 8] as input 0"),
+        ("shape", "found shape [64, 9] as input 0"),
+        ("room", "found room for [3, 4] in output 0, expected room for [64, 4]"),
+        ("layout", "found input 0 with its dimensions in the order [1, 0]"),
+    ],
+)
+def test_a_delegate_that_is_not_as_its_engine_is_found(child: dict[str, Any], change: str, told: str) -> None:
+    facts = found(child, "arity")
+    assert told in facts[change]
+    assert change == "nothing" or facts[change].startswith("EngineError: delegate 'openvino_0': ")
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        ("cut", "FormatError: cut.pte: found "),
+        ("short", "FormatError: short.pte: found 20 bytes, where its header says "),
+        ("empty", "FormatError: empty.pte: found an empty file"),
+        ("other", "FormatError: other.pte: found a NumPy array"),
+        ("changed", "FormatError: changed.pte: found contents that ExecuTorch cannot read"),
+        ("foreign", "FormatError: foreign.pte: found a file of another tool"),
+        ("newer", "UnsupportedVersion: newer.pte: found format version 99"),
+        ("missing", "FormatError: missing.pte: found no file"),
+        ("ending", "FormatError: whole.pt2: found an ExecuTorch program"),
+        ("verify", "FormatError: whole.pte: found a .pte file, which has no hashes"),
+    ],
+)
+def test_a_file_that_is_not_right_is_told(child: dict[str, Any], file: str, told: str) -> None:
+    assert told in found(child, "foreign_files")[file]
