@@ -229,6 +229,6 @@ def test_an_operator_that_is_not_converted_is_named() -> None:
 
 
 def test_a_file_chooses_no_place_on_the_disk() -> None:
-    properties, _ = engine._read_options({"WEIGHTS_PATH": "/somewhere/else", "NUM_STREAMS": "1"})
+    properties = engine._read_properties({"WEIGHTS_PATH": "/somewhere/else", "NUM_STREAMS": "1"})
     assert "WEIGHTS_PATH" not in properties
     assert properties["NUM_STREAMS"] == "1"
