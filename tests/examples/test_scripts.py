@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from functools import cache
@@ -11,6 +12,10 @@ from tempfile import TemporaryDirectory
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "examples"
+
+# transformers imports torchao where it is installed, as it is beside ExecuTorch. It complains of kernels that it lacks
+# here and of its own use of torch.
+OF_TORCHAO = re.compile(r"Failed to load .*/torchao/|register_constant\(\) on Enum subclasses is deprecated")
 
 # Beginnings of lines of what each one prints; `minilm.py` has a test of its own.
 PRINTED = {
@@ -92,7 +97,7 @@ def test_an_example_prints_what_it_says(name: str) -> None:
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_an_example_warns_of_nothing(name: str) -> None:
-    assert run(name).stderr == ""
+    assert [line for line in run(name).stderr.splitlines() if not OF_TORCHAO.search(line)] == []
 
 
 def test_the_own_module_takes_five_lines_of_intarsia() -> None:
