@@ -1,6 +1,7 @@
 """The only module that touches a private name of torch: one documented function or name per use.
 
-Each says why no public name does. All were tried on torch 2.13.0 and 2.14.1.
+Each says why no public name does. All were tried on torch 2.13.0; on 2.14.1 all but what the judgement of files reads
+(`graph_schema` and what follows it) and `buffers_of`.
 """
 
 from __future__ import annotations
