@@ -18,7 +18,7 @@ from intarsia.core.registry import find_backend
 from intarsia.engines.build import check_options
 from intarsia.engines.methods import build_methods
 from intarsia.errors import IntarsiaError
-from intarsia.formats.layout import METHOD
+from intarsia.formats.archive.layout import METHOD
 from intarsia.formats.loading import Engines, load_methods, telling
 from intarsia.formats.pte.loading import has_pte_ending, open_pte
 from intarsia.formats.pte.saving import save_pte

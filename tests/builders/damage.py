@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-from intarsia.formats.directory import read_directory
+from intarsia.formats.archive.directory import read_directory
 
 
 def flip_bit(path: Path, member: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from intarsia.formats.layout import METHOD
+from intarsia.formats.archive.layout import METHOD
 from intarsia.formats.loading import LoadedMethod, load_methods
 from intarsia.formats.saving import save_methods
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch.export import Dim, ExportedProgram, export
 
-from intarsia.formats.layout import MANIFEST_HASH_MEMBER, MANIFEST_MEMBER
+from intarsia.formats.archive.layout import MANIFEST_HASH_MEMBER, MANIFEST_MEMBER
 
 Members = dict[str, bytes]
 GRAPH = "models/model.json"

@@ -20,7 +20,7 @@ from intarsia import api
 from intarsia.cli import main
 from intarsia.cli.application import READER_GONE, app
 from intarsia.errors import FormatError
-from intarsia.formats.writer import Writer
+from intarsia.formats.archive.writer import Writer
 
 FACTORIES = """
 import torch

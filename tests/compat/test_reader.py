@@ -16,8 +16,8 @@ import intarsia
 from builders.damage import flip_bit
 from compat.reader import Bad, File, engine_calls
 from intarsia.core.container import EngineContainer
+from intarsia.formats.archive.mapping import MappedTensors
 from intarsia.formats.loading import load_methods
-from intarsia.formats.mapping import MappedTensors
 
 
 class Odd(nn.Module):

@@ -9,9 +9,9 @@ import torch
 
 from intarsia.core.ledger import Entry, Ledger
 from intarsia.errors import FormatError
+from intarsia.formats.archive.writer import MemberEntry
 from intarsia.formats.contents import Contents, Method
 from intarsia.formats.description import describe
-from intarsia.formats.writer import MemberEntry
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from intarsia.errors import FormatError
-from intarsia.formats.archive import open_archive
-from intarsia.formats.directory import Member
+from intarsia.formats.archive.directory import Member
+from intarsia.formats.archive.listing import open_archive
 
 EXPECTED = "members stored as they are, each once, side by side in one folder"
 

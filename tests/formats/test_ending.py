@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from intarsia.errors import FormatError
-from intarsia.formats import ending
-from intarsia.formats.archive import open_archive
+from intarsia.formats.archive import ending
+from intarsia.formats.archive.listing import open_archive
 
 END = b"PK\x05\x06"
 CENTRAL, LOCAL = b"PK\x01\x02", b"PK\x03\x04"

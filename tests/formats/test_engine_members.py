@@ -315,7 +315,9 @@ def test_a_missing_constant_is_named(shared: Path) -> None:
 def test_a_constant_that_is_another_is_named_with_the_engine(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A writer that puts another constant in its place, and tells the manifest so.
     monkeypatch.setattr("intarsia.formats.saving._compare", lambda constant, written: None)
-    monkeypatch.setattr("intarsia.formats.engine_members.ConstantMember.chunks", lambda self: [memoryview(b"x" * 5000)])
+    monkeypatch.setattr(
+        "intarsia.formats.engines.members.ConstantMember.chunks", lambda self: [memoryview(b"x" * 5000)]
+    )
     save({"one": program(engine(A)), "two": program(engine(A, B, name="standin_1"))}, shared, payloads=False)
     with pytest.raises(EngineError, match=f"engine 'standin_0' in {shared}: found no member with a constant of it"):
         load_methods(shared)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sympy.printing.repr import srepr
 from torch.utils._sympy import functions
 
-from intarsia.formats.expressions import read_expression
-from intarsia.formats.refusal import Refused
+from intarsia.formats.archive.refusal import Refused
+from intarsia.formats.judgement.expressions import read_expression
 
 S, U = sympy.Symbol("s0", integer=True, positive=True), sympy.Symbol("u0", integer=True)
 WRITTEN = [

@@ -352,20 +352,20 @@ def test_graphs_in_graphs_have_an_end(ours: Path) -> None:
 def test_what_is_beyond_a_limit_is_refused(
     ours: Path, monkeypatch: pytest.MonkeyPatch, limit: str, message: str
 ) -> None:
-    monkeypatch.setattr(f"intarsia.formats.graph.{limit}", {"NODES": 2, "DEPTH": 1}[limit])
+    monkeypatch.setattr(f"intarsia.formats.judgement.graph.{limit}", {"NODES": 2, "DEPTH": 1}[limit])
     with pytest.raises(FormatError, match=message):
         intarsia.load(ours)
 
 
 @pytest.mark.parametrize("limit", ["SYMBOLS", "EXPRESSIONS"])
 def test_symbols_and_expressions_are_counted(ours: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    monkeypatch.setattr(f"intarsia.formats.graph.{limit}", 0)
+    monkeypatch.setattr(f"intarsia.formats.judgement.graph.{limit}", 0)
     with pytest.raises(FormatError, match="1 symbols and 1 expressions"):
         intarsia.load(ours)
 
 
 def test_a_text_that_is_too_long_is_refused(ours: Path, foreign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("intarsia.formats.archive.TEXT_BYTES", 10)
+    monkeypatch.setattr("intarsia.formats.archive.listing.TEXT_BYTES", 10)
     for path in (ours, foreign):
         with pytest.raises(FormatError, match="bytes, more than 10,"):
             intarsia.load(path)

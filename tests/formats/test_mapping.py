@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from intarsia.errors import FormatError
-from intarsia.formats.directory import Member
-from intarsia.formats.mapping import MappedTensors
-from intarsia.formats.payload import Payload
+from intarsia.formats.archive.directory import Member
+from intarsia.formats.archive.mapping import MappedTensors
+from intarsia.formats.archive.payload import Payload
 
 CPU = torch.device("cpu")
 VALUES = torch.arange(16.0)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from intarsia.errors import FormatError
-from intarsia.formats.payload import Payload, end_bytes, read_payloads, write_payloads
+from intarsia.formats.archive.payload import Payload, end_bytes, read_payloads, write_payloads
 
 PAYLOAD = Payload("weight_3", 7, True, torch.bfloat16, torch.device("cpu"), True, (2, 3), (3, 1), 4)
 

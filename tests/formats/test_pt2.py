@@ -24,13 +24,13 @@ from intarsia.core.backend import BuiltEngine
 from intarsia.core.container import pack_engine
 from intarsia.core.ledger import Entry, Ledger
 from intarsia.errors import EngineError, FormatError, StateError, UnsupportedVersion
+from intarsia.formats.archive.layout import MANIFEST_HASH_MEMBER, MANIFEST_MEMBER, MANIFEST_NAME
+from intarsia.formats.archive.writer import Writer
 from intarsia.formats.contents import read_contents
 from intarsia.formats.description import describe
-from intarsia.formats.layout import MANIFEST_HASH_MEMBER, MANIFEST_MEMBER, MANIFEST_NAME
 from intarsia.formats.loading import load_methods
 from intarsia.formats.manifest import WriteEntry
 from intarsia.formats.saving import save_methods
-from intarsia.formats.writer import Writer
 
 DOUBLE = "(f32[b, 3]) -> (f32[b, 3])"
 PAYLOAD = b"the compiled engine"

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.export import ExportedProgram, export
 
-from intarsia.formats.payload import Payload
-from intarsia.formats.storages import StoragePlan, plan_storages
+from intarsia.formats.archive.payload import Payload
+from intarsia.formats.tensors.storages import StoragePlan, plan_storages
 
 
 class Reading(torch.nn.Module):

@@ -11,7 +11,7 @@ from safetensors.torch import save
 
 from intarsia.core.signature import SHORT_NAMES
 from intarsia.errors import FormatError
-from intarsia.formats.tensors import NamedTensors, read_tensors, write_tensors
+from intarsia.formats.tensors.named import NamedTensors, read_tensors, write_tensors
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from intarsia.formats.archive import open_archive
-from intarsia.formats.writer import Writer
+from intarsia.formats.archive.listing import open_archive
+from intarsia.formats.archive.writer import Writer
 
 CONTENT = {"a": b"", "folder/b": b"x" * 1000, "näme": b"y" * 63, "c": bytes(64), "d": b"end"}
 
@@ -24,7 +24,7 @@ def write(path: Path) -> Writer:
 
 @pytest.fixture(params=[1 << 30, 0], ids=["short sizes", "long sizes"])
 def archive(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("intarsia.formats.writer._BIG", request.param)
+    monkeypatch.setattr("intarsia.formats.archive.writer._BIG", request.param)
     write(tmp_path / "a.pt2")
     return tmp_path / "a.pt2"
 

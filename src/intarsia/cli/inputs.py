@@ -15,7 +15,7 @@ from intarsia.cli.target import Target, import_modules
 from intarsia.errors import ArgumentError, IntarsiaError, first_line, near_match
 
 if TYPE_CHECKING:
-    from intarsia.formats.tensors import NamedTensors
+    from intarsia.formats.tensors.named import NamedTensors
     from intarsia.report.program import LeafFacts
     from intarsia.runtime.methods import Methods
     from intarsia.runtime.program import Program
@@ -165,7 +165,7 @@ def read_call(program: Program, path: Path) -> Call:
             checks when it is called.
     """
     from intarsia._torch import pytree
-    from intarsia.formats.tensors import read_tensors
+    from intarsia.formats.tensors.named import read_tensors
     from intarsia.report.program import describe_program
     from intarsia.verification import Call
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from intarsia.errors import FormatError
-from intarsia.formats.layout import checked_path
+from intarsia.formats.archive.layout import checked_path
 from intarsia.formats.replacement import find_target
 
 

@@ -126,7 +126,7 @@ def _run(program: Program, made: list[Call], seed: int) -> list[dict[str, Any]]:
 def _save(output: Path, results: list[dict[str, Any]]) -> None:
     import torch
 
-    from intarsia.formats.tensors import NamedTensors, write_tensors
+    from intarsia.formats.tensors.named import NamedTensors, write_tensors
 
     tensors: dict[str, torch.Tensor] = {}
     metadata: dict[str, str] = {}

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 from intarsia.core.ledger import Ledger
 from intarsia.errors import FormatError, UnsupportedVersion, first_line
-from intarsia.formats.archive import Archive, check_kind, damaged, open_archive
-from intarsia.formats.directory import Member
-from intarsia.formats.layout import MANIFEST_HASH_MEMBER, MANIFEST_MEMBER, checked_path
+from intarsia.formats.archive.directory import Member
+from intarsia.formats.archive.layout import MANIFEST_HASH_MEMBER, MANIFEST_MEMBER, checked_path
+from intarsia.formats.archive.listing import Archive, check_kind, damaged, open_archive
+from intarsia.formats.archive.writer import MemberEntry
+from intarsia.formats.judgement.typed import check_texts, check_types
 from intarsia.formats.manifest import FORMAT_VERSION, EngineEntry, Manifest, WriteEntry
-from intarsia.formats.typed import check_texts, check_types
-from intarsia.formats.writer import MemberEntry
 
 _FILE_WIDE = ("format_version", "intarsia_version", "torch_version", "graph_schema", "byte_order", "test_vectors")
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import torch
 
 from intarsia.core.vectors import Vectors
-from intarsia.formats.archive import damaged
+from intarsia.formats.archive.integrity import Integrity
+from intarsia.formats.archive.layout import VECTOR_TENSORS_MEMBER, VECTORS_MEMBER
+from intarsia.formats.archive.listing import damaged
 from intarsia.formats.contents import Contents
-from intarsia.formats.file_constants import FileConstants
-from intarsia.formats.integrity import Integrity
-from intarsia.formats.layout import VECTOR_TENSORS_MEMBER, VECTORS_MEMBER
+from intarsia.formats.engines.constants import FileConstants
 from intarsia.formats.vectors import read_vectors
 
 _NAMES = (VECTORS_MEMBER, VECTOR_TENSORS_MEMBER)

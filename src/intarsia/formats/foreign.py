@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 from intarsia._torch import deserialize_graph, load_archive
-from intarsia.formats.archive import Archive, damaged
-from intarsia.formats.directory import Member
-from intarsia.formats.layout import KINDS, Kind, graph_member, table_member
-from intarsia.formats.mapping import MappedTensors
-from intarsia.formats.payload import Payload, pickled_names, read_payloads
-from intarsia.formats.refusal import quoted
-from intarsia.formats.unsafe_members import check_foreign_members, pickle_refusal
+from intarsia.formats.archive.directory import Member
+from intarsia.formats.archive.layout import KINDS, Kind, graph_member, table_member
+from intarsia.formats.archive.listing import Archive, damaged
+from intarsia.formats.archive.mapping import MappedTensors
+from intarsia.formats.archive.payload import Payload, pickled_names, read_payloads
+from intarsia.formats.archive.refusal import quoted
+from intarsia.formats.judgement.unsafe_members import check_foreign_members, pickle_refusal
 
 _PROGRAM = "model"
 _VERSION = b"0"

@@ -16,16 +16,9 @@ import torch
 from intarsia._torch import deserialize_graph
 from intarsia.core.vectors import Vectors
 from intarsia.errors import FormatError, IntarsiaError, first_line, near_match
-from intarsia.formats.archive import Archive, check_kind, damaged, open_archive
-from intarsia.formats.contents import Contents, contents_of
-from intarsia.formats.directory import Member
-from intarsia.formats.engine_checks import check_engines
-from intarsia.formats.file_constants import FileConstants
-from intarsia.formats.file_vectors import find_vectors
-from intarsia.formats.foreign import read_foreign
-from intarsia.formats.graph import read_graph
-from intarsia.formats.integrity import Integrity
-from intarsia.formats.layout import (
+from intarsia.formats.archive.directory import Member
+from intarsia.formats.archive.integrity import Integrity
+from intarsia.formats.archive.layout import (
     KINDS,
     MANIFEST_HASH_MEMBER,
     MANIFEST_MEMBER,
@@ -35,12 +28,19 @@ from intarsia.formats.layout import (
     table_member,
     tensor_member,
 )
+from intarsia.formats.archive.listing import Archive, check_kind, damaged, open_archive
+from intarsia.formats.archive.mapping import MappedTensors
+from intarsia.formats.archive.payload import Payload, read_payloads
+from intarsia.formats.archive.refusal import quoted
+from intarsia.formats.contents import Contents, contents_of
+from intarsia.formats.engines.checks import check_engines
+from intarsia.formats.engines.constants import FileConstants
+from intarsia.formats.file_vectors import find_vectors
+from intarsia.formats.foreign import read_foreign
+from intarsia.formats.judgement.graph import read_graph
+from intarsia.formats.judgement.unsafe_members import check_own_members, checked_words
 from intarsia.formats.manifest import Manifest
-from intarsia.formats.mapping import MappedTensors
 from intarsia.formats.packages import describe_operators
-from intarsia.formats.payload import Payload, read_payloads
-from intarsia.formats.refusal import quoted
-from intarsia.formats.unsafe_members import check_own_members, checked_words
 
 Engines: TypeAlias = Literal["verify", "rebuild"]
 

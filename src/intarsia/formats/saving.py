@@ -13,11 +13,7 @@ import torch
 from intarsia._torch import serialize_graph
 from intarsia.core.vectors import Vectors
 from intarsia.errors import EngineError, FormatError, first_line
-from intarsia.formats.contents import Contents, Method
-from intarsia.formats.description import describe
-from intarsia.formats.engine_members import ConstantMember, EngineMember, EnginePlan, plan_engines
-from intarsia.formats.engines import EngineReader, engine_tensor
-from intarsia.formats.layout import (
+from intarsia.formats.archive.layout import (
     KINDS,
     MANIFEST_HASH_MEMBER,
     MANIFEST_MEMBER,
@@ -26,12 +22,16 @@ from intarsia.formats.layout import (
     graph_member,
     table_member,
 )
-from intarsia.formats.payload import Payload, write_payloads
+from intarsia.formats.archive.payload import Payload, write_payloads
+from intarsia.formats.archive.writer import MemberEntry, Streamed, Writer
+from intarsia.formats.contents import Contents, Method
+from intarsia.formats.description import describe
+from intarsia.formats.engines.calls import EngineReader, engine_tensor
+from intarsia.formats.engines.members import ConstantMember, EngineMember, EnginePlan, plan_engines
 from intarsia.formats.replacement import replacing
-from intarsia.formats.storable import check_storable
-from intarsia.formats.storages import PlannedMember, plan_storages, tensors_of
+from intarsia.formats.tensors.storable import check_storable
+from intarsia.formats.tensors.storages import PlannedMember, plan_storages, tensors_of
 from intarsia.formats.vectors import write_vectors
-from intarsia.formats.writer import MemberEntry, Streamed, Writer
 
 Progress = Callable[[int, int, str], None]
 

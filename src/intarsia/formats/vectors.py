@@ -17,9 +17,9 @@ from intarsia.core.dim import Size
 from intarsia.core.signature import SHORT_NAMES
 from intarsia.core.vectors import Tolerance, Vector, Vectors
 from intarsia.errors import FormatError, first_line
-from intarsia.formats.layout import VECTOR_TENSORS_MEMBER, VECTORS_MEMBER
-from intarsia.formats.limits import TEXT_BYTES
-from intarsia.formats.refusal import quoted
+from intarsia.formats.archive.layout import VECTOR_TENSORS_MEMBER, VECTORS_MEMBER
+from intarsia.formats.archive.limits import TEXT_BYTES
+from intarsia.formats.archive.refusal import quoted
 
 _DTYPES = {name: dtype for dtype, name in SHORT_NAMES.items()}
 # safetensors has no complex numbers of 128 bits: they are stored as pairs of float64.

@@ -382,7 +382,7 @@ def claimed_engines() -> Any:
 def arity() -> Any:
     """Delegates in a plan that was tampered with."""
     from intarsia.executorch import backend_config, to_edge
-    from intarsia.formats.engines import EngineReader
+    from intarsia.formats.engines.calls import EngineReader
     from intarsia.formats.pte.arity import check_arity
 
     program = intarsia.export(compile_layers())

@@ -13,7 +13,7 @@ import torch
 from intarsia._torch import deserialize_graph, serialize_graph
 from intarsia.core.container import EngineContainer
 from intarsia.errors import FormatError, UnsupportedVersion
-from intarsia.formats.graph import read_graph
+from intarsia.formats.judgement.graph import read_graph
 from intarsia.formats.loading import telling, unknown_container
 from intarsia.formats.pte.boundary import boundary_of
 from intarsia.formats.pte.precision import EngineFacts, wanted_precision

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from intarsia.errors import EngineRefused, FormatError, first_line
-from intarsia.formats.layout import checked_path
+from intarsia.formats.archive.layout import checked_path
 from intarsia.formats.pte.description import DESCRIPTION, Description, read_description
 from intarsia.formats.pte.library import import_executorch
 from intarsia.formats.pte.precision import check_precision

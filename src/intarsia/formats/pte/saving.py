@@ -8,15 +8,15 @@ from collections.abc import Mapping
 import torch
 
 from intarsia.errors import FormatError, IntarsiaError, first_line
-from intarsia.formats.engines import EngineReader
-from intarsia.formats.layout import checked_path
+from intarsia.formats.archive.layout import checked_path
+from intarsia.formats.engines.calls import EngineReader
 from intarsia.formats.pte.arity import check_arity
 from intarsia.formats.pte.edge import lower_to_edge
 from intarsia.formats.pte.kernels import check_kernels
 from intarsia.formats.pte.library import quiet_lowering
 from intarsia.formats.pte.planning import backend_config
 from intarsia.formats.replacement import find_target, replacing, unwritable
-from intarsia.formats.storable import check_storable
+from intarsia.formats.tensors.storable import check_storable
 
 
 def save_pte(

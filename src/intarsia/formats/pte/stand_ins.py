@@ -17,7 +17,7 @@ from intarsia.core.engine_calls import engine_calls
 from intarsia.core.op import RUN_ENGINE
 from intarsia.core.signature import EngineSignature
 from intarsia.errors import EngineError, MutationError
-from intarsia.formats.engines import EngineReader
+from intarsia.formats.engines.calls import EngineReader
 from intarsia.formats.pte.operators import engine_operator
 
 DELEGATES: Mapping[str, str] = {"openvino": "OpenvinoBackend"}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from intarsia.errors import FormatError
-from intarsia.formats.limits import DIRECTORY_BYTES, MEMBERS
+from intarsia.formats.archive.limits import DIRECTORY_BYTES, MEMBERS
 
 _END = struct.Struct("<4s4H2IH")
 _MAGIC = b"PK\x05\x06"

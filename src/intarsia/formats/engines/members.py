@@ -11,10 +11,10 @@ import torch
 from intarsia.core.container import EngineContainer
 from intarsia.core.sections import PackedEngine
 from intarsia.errors import EngineError
-from intarsia.formats.layout import Kind, constant_member, tensor_member
+from intarsia.formats.archive.layout import Kind, constant_member, tensor_member
+from intarsia.formats.archive.payload import Payload
 from intarsia.formats.manifest import EngineEntry
-from intarsia.formats.payload import Payload
-from intarsia.formats.storages import PREFIXES, PlannedMember, ends_of
+from intarsia.formats.tensors.storages import PREFIXES, PlannedMember, ends_of
 
 Engines = Mapping[str, Mapping[str, EngineContainer]]
 """By program, engines by the constants that hold them."""

@@ -9,8 +9,8 @@ from typing import IO
 
 from intarsia.core.container import EngineContainer
 from intarsia.errors import EngineError
-from intarsia.formats.directory import Member
-from intarsia.formats.writer import MemberEntry
+from intarsia.formats.archive.directory import Member
+from intarsia.formats.archive.writer import MemberEntry
 
 
 class FileConstants:

@@ -13,7 +13,7 @@ import torch
 
 from intarsia._torch import dtype_codes
 from intarsia.errors import FormatError, first_line
-from intarsia.formats.refusal import quoted
+from intarsia.formats.archive.refusal import quoted
 
 _STRIDED = 7  # the number of the only layout
 _MOST_DIMENSIONS = 64  # torch has no more

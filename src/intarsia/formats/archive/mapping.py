@@ -10,12 +10,12 @@ from typing import IO
 import torch
 
 from intarsia.errors import FormatError
-from intarsia.formats.directory import Member
-from intarsia.formats.layout import Kind, tensor_member
-from intarsia.formats.limits import REPEATED_BYTES
-from intarsia.formats.payload import Payload
-from intarsia.formats.refusal import quoted
-from intarsia.formats.writer import ALIGNMENT
+from intarsia.formats.archive.directory import Member
+from intarsia.formats.archive.layout import Kind, tensor_member
+from intarsia.formats.archive.limits import REPEATED_BYTES
+from intarsia.formats.archive.payload import Payload
+from intarsia.formats.archive.refusal import quoted
+from intarsia.formats.archive.writer import ALIGNMENT
 
 
 class MappedTensors:

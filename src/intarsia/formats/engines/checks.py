@@ -10,10 +10,10 @@ import torch
 from intarsia.core.constants import attach_constants
 from intarsia.core.container import EngineContainer
 from intarsia.errors import EngineError
-from intarsia.formats.engines import EngineReader, engine_tensor
-from intarsia.formats.file_constants import FileConstants
+from intarsia.formats.engines.calls import EngineReader, engine_tensor
+from intarsia.formats.engines.constants import FileConstants
+from intarsia.formats.engines.rebuilding import PortableEngines
 from intarsia.formats.manifest import EngineEntry, Manifest
-from intarsia.formats.rebuilding import PortableEngines
 
 
 def check_engines(

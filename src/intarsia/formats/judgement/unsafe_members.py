@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from intarsia.errors import FormatError, near_match
-from intarsia.formats.directory import Member
-from intarsia.formats.refusal import quoted
+from intarsia.formats.archive.directory import Member
+from intarsia.formats.archive.refusal import quoted
 
 ALLOWED = ("pickle",)
 """What a caller of `load` can allow."""

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import IO
 
 from intarsia.errors import FormatError
-from intarsia.formats.directory import Member, read_directory
-from intarsia.formats.ending import count_members
-from intarsia.formats.limits import TEXT_BYTES
+from intarsia.formats.archive.directory import Member, read_directory
+from intarsia.formats.archive.ending import count_members
+from intarsia.formats.archive.limits import TEXT_BYTES
+from intarsia.formats.archive.refusal import quoted
 from intarsia.formats.recognition import (
     DAMAGED_ARCHIVE,
     FOLDER,
@@ -23,7 +24,6 @@ from intarsia.formats.recognition import (
     kind_of_members,
     kind_of_start,
 )
-from intarsia.formats.refusal import quoted
 
 _EXPECTED = PROGRAM.what
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
-from intarsia.formats.refusal import Refused, quoted
+from intarsia.formats.archive.refusal import Refused, quoted
 
 Check = Callable[[Any], None]
 """Raises `Refused` for a value that may not stand there."""

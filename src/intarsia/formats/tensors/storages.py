@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 
 from intarsia.core.writes import written_state
-from intarsia.formats.layout import Kind, tensor_member
-from intarsia.formats.payload import Payload, end_bytes
+from intarsia.formats.archive.layout import Kind, tensor_member
+from intarsia.formats.archive.payload import Payload, end_bytes
 
 PREFIXES: Mapping[Kind, str] = {"weights": "weight_", "constants": "tensor_"}
 _CHUNK_BYTES = 8 << 20

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from intarsia.errors import FormatError
-from intarsia.formats.limits import NAME_CHARACTERS
-from intarsia.formats.refusal import quoted
-from intarsia.formats.writer import PADDING_KIND
+from intarsia.formats.archive.limits import NAME_CHARACTERS
+from intarsia.formats.archive.refusal import quoted
+from intarsia.formats.archive.writer import PADDING_KIND
 
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 _EXTRA = struct.Struct("<2H")

@@ -17,7 +17,7 @@ def check_types(value: Any) -> None:
         TypeError: A field has another type.
 
     Example:
-        >>> from intarsia.formats.writer import MemberEntry
+        >>> from intarsia.formats.archive.writer import MemberEntry
         >>> check_types(MemberEntry("3", "ab"))
         Traceback (most recent call last):
         TypeError: size_bytes of MemberEntry is a str

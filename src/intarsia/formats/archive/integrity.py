@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
-from intarsia.formats.archive import damaged
-from intarsia.formats.directory import Member
-from intarsia.formats.writer import MemberEntry
+from intarsia.formats.archive.directory import Member
+from intarsia.formats.archive.listing import damaged
+from intarsia.formats.archive.writer import MemberEntry
 
 _CHUNK_BYTES = 4 << 20  # a multiple of every page size
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from intarsia._torch import higher_order_operators, text_arguments
-from intarsia.formats.refusal import Refused, quoted
+from intarsia.formats.archive.refusal import Refused, quoted
 
 _OPERATOR = re.compile(r"torch\.ops\.([A-Za-z_]\w*)\.([A-Za-z_]\w*)\.([A-Za-z_]\w*)", re.ASCII)
 _HIGHER_ORDER = "torch.ops.higher_order."

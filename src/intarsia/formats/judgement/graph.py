@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 
 from intarsia._torch import graph_schema, schema_hints
 from intarsia.errors import FormatError, UnsupportedVersion, first_line
-from intarsia.formats.expressions import read_expression
-from intarsia.formats.limits import DEPTH, EXPRESSION_CHARACTERS, EXPRESSIONS, NAME_CHARACTERS, NODES, SYMBOLS
-from intarsia.formats.operators import find_operator
-from intarsia.formats.refusal import Refused, quoted
-from intarsia.formats.structures import check_keywords, read_structure
-from intarsia.formats.value_checks import (
+from intarsia.formats.archive.limits import DEPTH, EXPRESSION_CHARACTERS, EXPRESSIONS, NAME_CHARACTERS, NODES, SYMBOLS
+from intarsia.formats.archive.refusal import Refused, quoted
+from intarsia.formats.judgement.expressions import read_expression
+from intarsia.formats.judgement.operators import find_operator
+from intarsia.formats.judgement.structures import check_keywords, read_structure
+from intarsia.formats.judgement.value_checks import (
     PLAIN,
     Check,
     fields_of,

@@ -12,8 +12,8 @@ from enum import Enum
 from typing import Any
 
 from intarsia._torch import RegisteredContainer, registered_containers
-from intarsia.formats.limits import DEPTH
-from intarsia.formats.refusal import Refused, quoted
+from intarsia.formats.archive.limits import DEPTH
+from intarsia.formats.archive.refusal import Refused, quoted
 
 _EXPECTED = "a structure that torch writes"
 _NAMED_TUPLE = "collections.namedtuple"

@@ -19,8 +19,8 @@ import math
 import re
 from typing import NamedTuple
 
-from intarsia.formats.limits import DEPTH, EXPRESSION_BITS, EXPRESSION_CHARACTERS, EXPRESSION_TERMS
-from intarsia.formats.refusal import Refused, quoted
+from intarsia.formats.archive.limits import DEPTH, EXPRESSION_BITS, EXPRESSION_CHARACTERS, EXPRESSION_TERMS
+from intarsia.formats.archive.refusal import Refused, quoted
 
 _EXPECTED = "an expression that torch writes"
 _TOKEN = re.compile(r" *(?:([A-Za-z_][A-Za-z0-9_]*)|(-?[0-9]{1,40}(?![0-9.eE]))|'([^'\\\n]{1,64})'|([(),=])|(-oo\b))")

@@ -1,0 +1,1 @@
+"""Zip archives: written, found, and read in place."""

@@ -1,0 +1,1 @@
+"""The engines of programs in files."""

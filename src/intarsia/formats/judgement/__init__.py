@@ -1,0 +1,1 @@
+"""What a file says, judged before torch makes anything of it."""

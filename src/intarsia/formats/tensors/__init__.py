@@ -1,0 +1,1 @@
+"""The tensors of programs in files."""
