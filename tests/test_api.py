@@ -330,7 +330,7 @@ class Wave(torch.nn.Module):
 
 
 def test_an_operator_that_turns_out_to_be_refused_goes_to_torch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "find_backend", lambda _: Choosy("aten.tanh.default"))
+    monkeypatch.setattr("intarsia.api.compiling.find_backend", lambda _: Choosy("aten.tanh.default"))
     x = torch.randn(4, 3)
     hybrid = intarsia.compile(Wave(), (x,), torch_executed_ops=iter(["aten.sort"]))
     torch.testing.assert_close(hybrid(x), Wave()(x))

@@ -1,0 +1,201 @@
+"""Programs to files, and back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, TypeAlias
+
+import torch
+
+from intarsia import surgery
+from intarsia.core.coverage import find_coverage
+from intarsia.errors import IntarsiaError
+from intarsia.formats.archive.layout import METHOD
+from intarsia.formats.loading import Engines, load_methods, telling
+from intarsia.formats.pte.loading import has_pte_ending, open_pte
+from intarsia.formats.pte.saving import save_pte
+from intarsia.formats.saving import save_methods
+from intarsia.runtime.executorch import ExecutorchMethods, ExecutorchProgram, LoadedFile
+from intarsia.runtime.methods import Methods, check_method_names, check_methods, run_methods
+from intarsia.runtime.program import Program
+from intarsia.verification import record_vectors
+
+TestVectors: TypeAlias = (
+    Sequence[tuple[Sequence[Any], Mapping[str, Any]]] | Sequence[tuple[str, Sequence[Any], Mapping[str, Any]]]
+)
+"""Calls of one program, or of several methods by their names."""
+
+Savable: TypeAlias = torch.fx.GraphModule | torch.export.ExportedProgram | Program
+Loaded: TypeAlias = Program | Methods | ExecutorchProgram | ExecutorchMethods
+
+
+def save(
+    hybrid_or_program_or_methods: Savable | Methods | Mapping[str, Savable],
+    path: str | os.PathLike[str],
+    *,
+    payloads: bool = True,
+    test_vectors: TestVectors | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> None:
+    """Save a program, or several methods of one model, as a `.pt2` or `.pte` file; a hybrid is exported first.
+
+    `torch.export.load` reads a `.pt2` file of one program too, once intarsia is imported. It holds no pickle. What
+    methods share is stored once. State is the initial one: what calls of a loaded program have written is not stored.
+
+    A path that ends in `.pte` makes a file for ExecuTorch (the extra `intarsia[pte]`): engines as delegates, then what
+    XNNPACK takes, then portable kernels. `intarsia.executorch.to_edge` leaves the choice to you.
+
+    Args:
+        hybrid_or_program_or_methods: What `compile`, `export` or `load` returned, or any hybrid or exported program; or
+            several by the names of the methods that they are, exported from one model. State of one name is one state.
+        path: Where to, and by its ending the kind of file; one that is there is replaced when the new one is whole.
+        payloads: Whether to store the compiled form of each engine. Without it the file is smaller, loads on any
+            machine, and each engine is built from its portable form when it is first called. A `.pte` needs it.
+        test_vectors: Calls to make now, in order, from the initial state on: the file records them and the answers, and
+            `verify` makes them again. Pairs of positional and keyword arguments; for several methods triples that begin
+            with the name of the method. When they are left out, what `load` returned keeps those of its file. A `.pte`
+            has none.
+        progress: Called with bytes written, bytes in all, and the name of the next member of a `.pt2`.
+
+    Raises:
+        FormatError: The file cannot be written; what was there before is left whole. Or ExecuTorch refuses the program.
+        EngineUnavailable: The file is a `.pte`, and ExecuTorch is not installed.
+        MutationError: The file is a `.pte`, and a write would be lost.
+        StateError: State of the program could be stored as a pickle only, or differs between methods.
+        ConventionError: There is no method, or a method's name is no name for an attribute, or is taken. Or test
+            vectors are no calls, or hold what no file can.
+        ArgumentError: A test vector does not fit the program, or its call fails.
+        EngineError: An engine is damaged, or has no portable form, and `payloads` is false.
+
+    Example:
+        >>> import intarsia
+        >>> import tempfile
+        >>> hybrid = intarsia.compile(torch.nn.Linear(4, 2), (torch.ones(3, 4),))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     intarsia.save(hybrid, f"{folder}/model.pt2")
+        ...     intarsia.load(f"{folder}/model.pt2")(torch.ones(3, 4)).shape
+        torch.Size([3, 2])
+    """
+    given = hybrid_or_program_or_methods
+    methods = _methods_of(given)
+    programs = {name: program for name, (program, _) in methods.items()}
+    if has_pte_ending(path):
+        save_pte(programs, path, payloads=payloads, vectors=test_vectors is not None)
+        return
+    vectors = given.test_vectors if test_vectors is None and isinstance(given, Program | Methods) else None
+    if test_vectors is not None:
+        named = isinstance(given, Mapping | Methods)
+        vectors = record_vectors(test_vectors, programs, run_methods(programs), named=named)
+    facts = {name: known for name, (_, known) in methods.items()}
+    save_methods(programs, path, facts=facts, payloads=payloads, vectors=vectors, progress=progress)
+
+
+def programs_of(given: Savable | Methods | Mapping[str, Savable]) -> dict[str, torch.export.ExportedProgram]:
+    """The programs that `save` would write, by the names of their methods; raises as it does."""
+    return {name: program for name, (program, _) in _methods_of(given).items()}
+
+
+def _methods_of(given: Any) -> dict[str, tuple[torch.export.ExportedProgram, dict[str, Any]]]:
+    """The programs to save, and what is known of them."""
+    if isinstance(given, Methods):
+        given = {name: getattr(given, name) for name in given.methods}
+    if not isinstance(given, Mapping):
+        return {METHOD: _resolve(given)}
+    methods = _resolve_methods(given)
+    programs = {name: program for name, (program, _) in methods.items()}
+    check_methods(programs, {name: (facts["coverage"] or {}).get("held", ()) for name, (_, facts) in methods.items()})
+    return methods
+
+
+def _resolve_methods(methods: Mapping[str, Savable]) -> dict[str, tuple[torch.export.ExportedProgram, dict[str, Any]]]:
+    check_method_names(methods)
+    resolved = {}
+    for name, one in methods.items():
+        with IntarsiaError.of_method(name):
+            resolved[name] = _resolve(one)
+    return resolved
+
+
+def _resolve(savable: Savable) -> tuple[torch.export.ExportedProgram, dict[str, Any]]:
+    """The program to save, and what is known of it."""
+    program = savable
+    placed = manifest = None
+    if isinstance(program, Program):
+        program.check()
+        manifest = program.manifest
+        program = program.exported_program
+    elif isinstance(program, torch.fx.GraphModule):
+        placed = find_coverage(program)
+        program = surgery.export(program)
+    elif isinstance(program, torch.export.ExportedProgram):
+        placed = find_coverage(program.graph_module)
+    account = manifest.ledger if manifest else surgery.find_ledger(program)
+    places = manifest.coverage if manifest else placed and asdict(placed)
+    return program, {"coverage": places, "ledger": account and account.to_json()}
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    allow: Iterable[str] = (),
+    engines: Engines = "verify",
+    verify: bool = False,
+) -> Loaded:
+    """Load a program from a `.pt2` file, whoever wrote it, or from a `.pte` file that `save` wrote.
+
+    No code of the file is run, and nothing is unpickled or imported. The library of a backend reads an engine's
+    compiled form when the engine is first called.
+
+    Args:
+        path: Of the file.
+        allow: What may be in it that is refused otherwise: "pickle", for another tool's file with pickled tensors or
+            objects, which can run code.
+        engines: "verify" takes the compiled forms of engines, which are compared with their hashes. "rebuild" ignores
+            them: each engine is built from its portable form when it is first called.
+        verify: Whether to compare every byte with its hash now. Otherwise a tensor is compared when it is first needed:
+            at the first call of a method that reads it.
+
+    Returns:
+        A program that takes the model's own arguments and gives the model's own structure; of a file that was saved
+        with names of methods, its methods: `loaded.prefill(...)`. ExecuTorch runs those of a `.pte`.
+
+    Raises:
+        FormatError: The path is none, or the file is missing, cut short, foreign or damaged, holds what could run code,
+            is beyond a limit, or needs an operator or a class that has to be imported first; or `verify` is True and
+            the file has no hashes: another tool wrote it, or it is a `.pte`.
+        EngineUnavailable: The file is a `.pte`, and ExecuTorch is not installed.
+        UnsupportedVersion: A newer intarsia wrote it, or a torch whose graphs this torch does not read.
+        EngineError: The bytes of an engine were changed, or `engines` is "rebuild" and one has no portable form.
+
+    Example:
+        >>> import intarsia
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     intarsia.save(intarsia.compile(torch.nn.ReLU(), (torch.ones(2),)), f"{folder}/relu.pt2")
+        ...     program = intarsia.load(f"{folder}/relu.pt2")
+        >>> program(torch.tensor([-1.0, 2.0]))
+        tensor([0., 2.])
+    """
+    if has_pte_ending(path):
+        return _load_pte(path, engines=engines, verify=verify)
+    return load_pt2(path, allow=allow, engines=engines, verify=verify)
+
+
+def load_pt2(
+    path: str | os.PathLike[str], *, allow: Iterable[str] = (), engines: Engines = "verify", verify: bool = False
+) -> Program | Methods:
+    """Load a program from a `.pt2` file, as `load` does."""
+    loaded = load_methods(path, allow=allow, engines=engines, verify=verify)
+    with telling(path):
+        if list(loaded) == [METHOD]:
+            return Program(*loaded[METHOD])
+        programs = {name: Program(*method[:3]) for name, method in loaded.items()}
+        return Methods(programs, next(iter(loaded.values())).vectors)
+
+
+def _load_pte(path: str | os.PathLike[str], *, engines: Engines, verify: bool) -> ExecutorchProgram | ExecutorchMethods:
+    opened = open_pte(path, rebuild=engines == "rebuild", verify=verify)
+    methods = ExecutorchMethods(opened.boundaries, LoadedFile(opened.load))
+    return getattr(methods, METHOD) if methods.methods == (METHOD,) else methods

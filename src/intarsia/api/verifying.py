@@ -1,0 +1,132 @@
+"""What is compared with what."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, overload
+
+import torch
+
+from intarsia import surgery
+from intarsia.api.files import Savable, load_pt2
+from intarsia.formats.archive.layout import METHOD
+from intarsia.runtime.methods import Methods, check_method_names, run_methods
+from intarsia.runtime.program import Program
+from intarsia.verification import (
+    Entry,
+    Inputs,
+    MethodsVerification,
+    Replay,
+    Stages,
+    Verification,
+    first_calls,
+    replay_vectors,
+    verify_methods,
+)
+from intarsia.verification import verify as _verify
+
+
+@overload
+def verify(
+    path_or_program: torch.fx.GraphModule | torch.export.ExportedProgram | Program,
+    reference: Entry | None = None,
+    inputs: Inputs | None = None,
+    *,
+    example: tuple[Sequence[Any], Mapping[str, Any]] | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Verification: ...
+
+
+@overload
+def verify(
+    path_or_program: Methods | Mapping[str, Savable],
+    reference: torch.nn.Module | Mapping[str, Entry] | None = None,
+    inputs: Mapping[str, Inputs] | None = None,
+    *,
+    example: Mapping[str, tuple[Sequence[Any], Mapping[str, Any]]] | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> MethodsVerification: ...
+
+
+@overload
+def verify(
+    path_or_program: str | os.PathLike[str],
+    reference: Entry | Mapping[str, Entry] | None = None,
+    inputs: Inputs | Mapping[str, Inputs] | None = None,
+    *,
+    example: Any = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Verification | MethodsVerification: ...
+
+
+def verify(
+    path_or_program: str | os.PathLike[str] | Savable | Methods | Mapping[str, Savable],
+    reference: Any = None,
+    inputs: Any = None,
+    *,
+    example: Any = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Verification | MethodsVerification:
+    """Compare a program to the bit with the retraced one and with its eager graph, and with its model in tolerances.
+
+    Args:
+        path_or_program: A hybrid, whose export is verified; an exported or loaded program; or the path of a file. Or
+            several methods: a mapping, or what `load` returns. No tensor of it is changed.
+        reference: The model that it was made of, or a bound method of it, to compare outputs with. For several methods
+            the model that has methods of their names, or a mapping of entry points. Not changed.
+        inputs: Calls to make, pairs of positional and keyword arguments. When they are left out, inputs are drawn at
+            the corners of the ranges. For several methods a mapping with their names, of which some may be left out.
+        example: One call that suits the program. Where the graph does not tell what an integer input is for, its
+            integers are drawn between the lowest and the highest of the example. For several methods a mapping.
+        progress: Called with calls done, calls in all, and the name of what comes next.
+
+    Returns:
+        A result that prints as a table; its `ok` is the verdict. For several methods, each is verified alone, and then
+        all of them are called in turn on one state. Its `replay` tells how near the answers to the calls that a file
+        records are to the recorded ones; where no example is given, they are the example too.
+
+    Raises:
+        ConventionError: Inputs cannot be drawn: pass them, or an example. Or a name is none of a method.
+        ArgumentError: Given inputs do not fit the program.
+        FormatError: The file cannot be read, or its test vectors do not fit.
+
+    Example:
+        >>> import intarsia
+        >>> model = torch.nn.Linear(4, 2)
+        >>> result = intarsia.verify(intarsia.compile(model, (torch.ones(3, 4),)), model)
+        >>> result.ok, [leaf.name for leaf in result.leaves]
+        (True, ['output'])
+    """
+    subject = load_pt2(path_or_program) if isinstance(path_or_program, (str, os.PathLike)) else path_or_program
+    replay, recorded = _replay(subject) if isinstance(subject, Program | Methods) else (None, {})
+    stages = Stages(surgery.export, surgery.retrace, Program, run_methods)
+    if isinstance(subject, Methods):
+        subject = {name: getattr(subject, name) for name in subject.methods}
+    if isinstance(subject, Mapping):
+        check_method_names(subject)
+        subjects = {name: _program_of(one) for name, one in subject.items()}
+        example = recorded if example is None else example
+        several = verify_methods(subjects, reference, inputs, stages=stages, example=example, progress=progress)
+        return replace(several, replay=replay)
+    example = recorded.get(METHOD) if example is None else example
+    result = _verify(_program_of(subject), reference, inputs, stages=stages, example=example, progress=progress)
+    return replace(result, replay=replay)
+
+
+def _replay(loaded: Program | Methods) -> tuple[Replay | None, dict[str, Any]]:
+    """What the test vectors of a file tell, and example arguments for each method that they call."""
+    vectors = loaded.test_vectors
+    if vectors is None:
+        return None, {}
+    methods = {METHOD: loaded} if isinstance(loaded, Program) else {name: getattr(loaded, name) for name in loaded}
+    programs = {name: program.exported_program for name, program in methods.items()}
+    return replay_vectors(vectors, programs, run_methods(programs)), first_calls(vectors, programs)
+
+
+def _program_of(subject: Savable) -> torch.fx.GraphModule | torch.export.ExportedProgram:
+    if not isinstance(subject, Program):
+        return subject
+    subject.check()
+    return subject.exported_program
