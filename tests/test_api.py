@@ -14,7 +14,6 @@ from torch.export import Dim
 
 import intarsia
 from builders.damage import flip_bit
-from intarsia import api
 from intarsia.core.backend import BuiltEngine
 from intarsia.core.coverage import Coverage
 from intarsia.engines.openvino import OpenVINOBackend
