@@ -48,15 +48,20 @@ def compare_files(
 
 
 def _load(file: Path, imports: Sequence[str] | None, allow: Sequence[str] | None) -> dict[str, Side]:
-    from intarsia.formats.loading import load_methods
+    from intarsia import api
+    from intarsia.formats.archive.layout import METHOD
+    from intarsia.formats.manifest import Manifest
     from intarsia.report.difference import Side
+    from intarsia.runtime.program import Program
 
     sides = {}
     with loading(file, imports):
-        for name, method in load_methods(file, allow=allow or ()).items():
-            if method.check is not None:
-                method.check()
-            sides[name] = Side(method.program, method.manifest.versions if method.manifest else {})
+        loaded = api.load_pt2(file, allow=allow or ())
+        programs = {METHOD: loaded} if isinstance(loaded, Program) else {name: getattr(loaded, name) for name in loaded}
+        for name, program in programs.items():
+            program.check()
+            versions = program.manifest.versions if isinstance(program.manifest, Manifest) else {}
+            sides[name] = Side(program.exported_program, versions)
     return sides
 
 

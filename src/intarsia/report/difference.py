@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 
 from intarsia.core.container import EngineContainer
 from intarsia.core.engine_calls import read_containers
+from intarsia.core.memory import bytes_of
 from intarsia.errors import shorten
 from intarsia.report.graph_lines import Symbols, graph_lines
 from intarsia.report.program import EngineFacts, ProgramFacts, describe_program
@@ -120,7 +121,7 @@ def _signature(program: ExportedProgram, facts: ProgramFacts, symbols: Symbols) 
 def _bytes(value: object) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
         return torch.empty(0, dtype=torch.uint8)  # of an object the type alone is compared
-    return value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return bytes_of(value.detach().cpu())
 
 
 def _engine(engine: EngineFacts, container: EngineContainer, symbols: Symbols) -> _Texts:
