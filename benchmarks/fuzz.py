@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 _START_SECONDS = 120
-_SHOWN = 5
+_TOLD_FILES = 1000
 
 
 class Step(NamedTuple):
@@ -91,6 +91,8 @@ class Record:
             self.files += 1
             self.outcomes[result.outcome or "fault"] += 1
             self.mutations[step.mutation, result.outcome or "fault"] += 1
+            if self.files % _TOLD_FILES == 0:
+                print(f"{self.files} files, {len(self.faults)} faults", file=sys.stderr, flush=True)
         if result.fault:
             self.faults.append(result)
             print(f"seed {step.seed} ({step.kind}, {step.mutation}), {step.stage}: {result.fault}", flush=True)
