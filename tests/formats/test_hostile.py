@@ -218,6 +218,8 @@ def test_an_unknown_word_allows_nothing(ours: Path) -> None:
         intarsia.load(ours, allow={"pickel"})
     with pytest.raises(FormatError, match=r"allow: found 'native', expected 'pickle'"):
         intarsia.load(ours, allow=["pickle", "native"])
+    with pytest.raises(FormatError, match=r"allow: found '3', expected 'pickle'"):
+        intarsia.load(ours, allow=3)  # type: ignore[arg-type]
     assert intarsia.load(ours, allow="pickle")(torch.ones(2, 3), scale=torch.ones(1))["half"].shape == (2, 3)
 
 
