@@ -10,11 +10,12 @@ import torch
 from intarsia import surgery
 from intarsia.capture import EntryPoint, capture, capture_methods
 from intarsia.core.examples import examples_by_method
+from intarsia.core.method_names import check_method_names
 from intarsia.core.registry import find_backend
 from intarsia.engines.build import check_options
 from intarsia.engines.methods import build_methods
 from intarsia.partition import partition_methods
-from intarsia.runtime.methods import check_method_names, check_methods
+from intarsia.runtime.methods import check_methods
 
 
 @overload

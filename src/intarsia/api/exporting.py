@@ -11,8 +11,9 @@ from intarsia import surgery
 from intarsia.core.coverage import find_coverage, keep_coverage
 from intarsia.core.examples import examples_by_method
 from intarsia.core.ledger import Ledger, told
+from intarsia.core.method_names import check_method_names
 from intarsia.errors import IntarsiaError
-from intarsia.runtime.methods import check_method_names, check_methods
+from intarsia.runtime.methods import check_methods
 from intarsia.runtime.program import Program
 
 

@@ -11,6 +11,7 @@ import torch
 
 from intarsia import surgery
 from intarsia.core.coverage import find_coverage
+from intarsia.core.method_names import check_method_names
 from intarsia.errors import IntarsiaError
 from intarsia.formats.archive.layout import METHOD
 from intarsia.formats.loading import Engines, load_methods, telling
@@ -18,7 +19,7 @@ from intarsia.formats.pte.loading import has_pte_ending, open_pte
 from intarsia.formats.pte.saving import save_pte
 from intarsia.formats.saving import save_methods
 from intarsia.runtime.executorch import ExecutorchMethods, ExecutorchProgram, LoadedFile
-from intarsia.runtime.methods import Methods, check_method_names, check_methods, run_methods
+from intarsia.runtime.methods import Methods, check_methods, run_methods
 from intarsia.runtime.program import Program
 from intarsia.verification import record_vectors
 

@@ -18,9 +18,6 @@ from intarsia.formats.loading import telling, unknown_container
 from intarsia.formats.pte.boundary import boundary_of
 from intarsia.formats.pte.precision import EngineFacts, wanted_precision
 
-DESCRIPTION = "intarsia_description"
-"""Name of the method."""
-
 FORMAT_VERSION = 1
 
 

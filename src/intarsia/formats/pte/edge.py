@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
+from intarsia.core.method_names import DESCRIPTION
 from intarsia.errors import ConventionError, FormatError, IntarsiaError, first_line, near_match
 from intarsia.formats.pte.delegates import delegate_engines, keep_state
-from intarsia.formats.pte.description import DESCRIPTION, describe
+from intarsia.formats.pte.description import describe
 from intarsia.formats.pte.library import import_executorch, quiet_lowering
 from intarsia.formats.pte.sizes import check_bounds
 from intarsia.formats.pte.stand_ins import stand_in

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from intarsia.core.method_names import DESCRIPTION
 from intarsia.errors import EngineRefused, FormatError, first_line
 from intarsia.formats.archive.layout import checked_path
-from intarsia.formats.pte.description import DESCRIPTION, Description, read_description
+from intarsia.formats.pte.description import Description, read_description
 from intarsia.formats.pte.library import import_executorch
 from intarsia.formats.pte.precision import check_precision
 from intarsia.formats.recognition import FOLDER, recognise
