@@ -156,7 +156,7 @@ def load(
         engines: "verify" takes the compiled forms of engines, which are compared with their hashes. "rebuild" ignores
             them: each engine is built from its portable form when it is first called.
         verify: Whether to compare every byte with its hash now. Otherwise a tensor is compared when it is first needed:
-            at the first call of a method that reads it.
+            at the first call of a method that reads it. A `.pte` is always compared as a whole.
 
     Returns:
         A program that takes the model's own arguments and gives the model's own structure; of a file that was saved
@@ -165,7 +165,7 @@ def load(
     Raises:
         FormatError: The path is none, or the file is missing, cut short, foreign or damaged, holds what could run code,
             is beyond a limit, or needs an operator or a class that has to be imported first; or `verify` is True and
-            the file has no hashes: another tool wrote it, or it is a `.pte`.
+            the file has no hashes, for another tool wrote it.
         EngineUnavailable: The file is a `.pte`, and ExecuTorch is not installed.
         UnsupportedVersion: A newer intarsia wrote it, or a torch whose graphs this torch does not read.
         EngineError: The bytes of an engine were changed, or `engines` is "rebuild" and one has no portable form.

@@ -412,36 +412,78 @@ def arity() -> Any:
 
 @scenario
 def foreign_files() -> Any:
-    """Files that are cut, changed, of other tools and of other versions."""
+    """Files that are cut, changed, of other tools and of other versions; none may reach native code."""
     from executorch.exir import to_edge_transform_and_lower
 
-    from intarsia.formats.pte import description, edge
+    from intarsia.executorch import backend_config, to_edge
+    from intarsia.formats.pte import contents, loading
     from intarsia.formats.pte.library import quiet_lowering
-    from intarsia.formats.pte.planning import backend_config
 
     intarsia.save(compile_layers(), "whole.pte")
     data = Path("whole.pte").read_bytes()
-    Path("cut.pte").write_bytes(data[: len(data) // 2])
-    Path("short.pte").write_bytes(data[:20])
-    Path("empty.pte").write_bytes(b"")
-    Path("other.pte").write_bytes(b"\x93NUMPY" + bytes(100))
-    Path("changed.pte").write_bytes(data[:64] + bytes(200) + data[264:])
-    torch_program = torch.export.export(torch.nn.ReLU(), (torch.ones(3),))
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(3),))
     with quiet_lowering():
-        Path("foreign.pte").write_bytes(to_edge_transform_and_lower(torch_program).to_executorch().buffer)
-    description.FORMAT_VERSION = 99
-    with quiet_lowering():
-        lowered = edge.lower_to_edge({"forward": torch_program}).to_executorch(backend_config())
-    Path("newer.pte").write_bytes(lowered.buffer)
-    description.FORMAT_VERSION = 1
+        Path("foreign.pte").write_bytes(to_edge_transform_and_lower(program).to_executorch().buffer)
+    contents.FORMAT_VERSION = 99
+    intarsia.save(program, "newer.pte")
+    contents.FORMAT_VERSION = 1
+    to_edge(compile_layers()).to_executorch(backend_config()).save("edge.pte")
+    edge = Path("edge.pte").read_bytes()
+    small = Path("newer.pte").read_bytes()
+    changed = {
+        "cut": data[: len(data) // 2],
+        "short": data[:20],
+        "last byte": data[:-1],
+        "seal": data[:-48],
+        "small seal": small[:-48],
+        "longer": data + b"0",
+        "longer edge": edge + bytes(100),
+        "empty": b"",
+        "other": b"\x93NUMPY" + bytes(100),
+        "zip": b"PK\x03\x04" + bytes(100),
+        "changed": data[:64] + bytes(200) + data[264:],
+        "noise": b"\x3c\0\0\0ET12" + bytes(range(256)),
+    }
+    for name, content in changed.items():
+        Path(f"{name}.pte").write_bytes(content)
     Path("whole.pt2").write_bytes(data)
-    names = ["cut", "short", "empty", "other", "changed", "foreign", "newer", "missing"]
-    told = {name: message(intarsia.load, f"{name}.pte") for name in names}
+    runtime, loading.import_executorch = loading.import_executorch, refuse_native
+    told = {name: message(intarsia.load, f"{name}.pte") for name in [*changed, "foreign", "newer", "missing", "."]}
+    told["verify"] = message(intarsia.load, "edge.pte", verify=True)
+    told["ending"] = message(intarsia.load, "whole.pt2")
+    told["rebuild"] = message(intarsia.load, "whole.pte", engines="rebuild")
+    loading.import_executorch = runtime
+    x = torch.randn(5, 8)
+    loaded = [intarsia.load("edge.pte"), intarsia.load("whole.pte", verify=True)]
     return {
         **told,
-        "ending": message(intarsia.load, "whole.pt2"),
-        "verify": message(intarsia.load, "whole.pte", verify=True),
+        "flips": [*flips(data), *flips(small)],
+        "equal": torch.equal(*(one(x) for one in loaded)),
+        "replaced": replaced(loaded[1]),
     }
+
+
+def refuse_native(module: str) -> Any:
+    raise AssertionError(f"native code was loaded: {module}")
+
+
+def flips(data: bytes) -> list[str]:
+    """The messages about a file with one flipped bit: in its header, its contents or its seal."""
+    from intarsia.formats.pte.contents import read_pte
+
+    told = set()
+    for place in (0, 7, *range(8, 64, 3), *range(64, len(data), 211), *range(len(data) - 48, len(data))):
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << place % 8
+        Path("flipped.pte").write_bytes(flipped)
+        told.add(message(read_pte, Path("flipped.pte")))
+    return sorted(told)
+
+
+def replaced(program: Any) -> str:
+    """What a program of a file says whose place another file took."""
+    intarsia.save(compile_layers(), "whole.pte")
+    return message(program.reset)
 
 
 def main(results: Path) -> None:

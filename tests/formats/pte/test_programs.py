@@ -161,15 +161,42 @@ def test_a_delegate_that_is_not_as_its_engine_is_found(child: dict[str, Any], ch
     [
         ("cut", "FormatError: cut.pte: found "),
         ("short", "FormatError: short.pte: found 20 bytes, where its header says "),
+        ("last byte", "FormatError: last byte.pte: found 47 bytes after its last segment"),
+        ("seal", "FormatError: seal.pte: found no seal at its end"),
+        ("small seal", "UnsupportedVersion: small seal.pte: found format version 99"),
+        ("longer", "FormatError: longer.pte: found 49 bytes after its last segment"),
+        ("longer edge", "FormatError: longer edge.pte: found 100 bytes after its last segment"),
         ("empty", "FormatError: empty.pte: found an empty file"),
         ("other", "FormatError: other.pte: found a NumPy array"),
-        ("changed", "FormatError: changed.pte: found contents that ExecuTorch cannot read"),
+        ("zip", "FormatError: zip.pte: found an archive that is cut short or damaged"),
+        ("changed", "FormatError: changed.pte: found bytes that do not match its SHA-256"),
+        ("noise", "FormatError: noise.pte: found a program that cannot be read"),
         ("foreign", "FormatError: foreign.pte: found a file of another tool"),
         ("newer", "UnsupportedVersion: newer.pte: found format version 99"),
         ("missing", "FormatError: missing.pte: found no file"),
         ("ending", "FormatError: whole.pt2: found an ExecuTorch program"),
-        ("verify", "FormatError: whole.pte: found a .pte file, which has no hashes"),
+        ("verify", "FormatError: edge.pte: found a file without hashes"),
+        ("rebuild", "FormatError: whole.pte: found a .pte file, which has no portable forms of engines"),
     ],
 )
-def test_a_file_that_is_not_right_is_told(child: dict[str, Any], file: str, told: str) -> None:
+def test_a_file_that_is_not_right_is_told_before_native_code_sees_it(
+    child: dict[str, Any], file: str, told: str
+) -> None:
     assert told in found(child, "foreign_files")[file]
+
+
+def test_one_flipped_bit_is_found_wherever_it_is(child: dict[str, Any]) -> None:
+    for told in found(child, "foreign_files")["flips"]:
+        assert told.startswith("FormatError: flipped.pte: found "), told
+        assert "Copy or save the file again" in told or "file of an unknown kind" in told, told
+
+
+def test_files_with_and_without_hashes_run(child: dict[str, Any]) -> None:
+    assert found(child, "foreign_files")["equal"]
+
+
+def test_a_file_in_the_place_of_the_one_that_was_loaded_is_not_run(child: dict[str, Any]) -> None:
+    assert (
+        "found another file in its place, expected the file that was loaded"
+        in found(child, "foreign_files")["replaced"]
+    )

@@ -26,6 +26,7 @@ def lower_to_edge(
     compile_config: Any = None,
     constant_methods: Mapping[str, Any] | None = None,
     generate_etrecord: bool = False,
+    sealed: bool = False,
 ) -> Any:
     """ExecuTorch's `EdgeProgramManager` of programs; see `intarsia.executorch.to_edge`.
 
@@ -36,6 +37,7 @@ def lower_to_edge(
         compile_config: As for `to_edge`.
         constant_methods: As for `to_edge`.
         generate_etrecord: As for `to_edge`.
+        sealed: Whether the file will end with a seal.
 
     Raises:
         EngineUnavailable: ExecuTorch is not installed, or its versions do not go together.
@@ -53,14 +55,14 @@ def lower_to_edge(
     for name, program in programs.items():
         with IntarsiaError.of_method(name):
             stand_ins[name] = stand_in(program)
-    text = describe(programs, {name: one.engines for name, one in stand_ins.items()})
+    description = describe(programs, {name: one.engines for name, one in stand_ins.items()}, sealed=sealed)
     with quiet_lowering():
         try:
             manager = exir.to_edge_transform_and_lower(
                 {name: one.program for name, one in stand_ins.items()},
                 transform_passes=transform_passes,
                 partitioner=chosen,
-                constant_methods={**(constant_methods or {}), DESCRIPTION: text},
+                constant_methods={**(constant_methods or {}), DESCRIPTION: description.to_text()},
                 compile_config=compile_config,
                 generate_etrecord=generate_etrecord,
             )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
 
 from intarsia.core.container import EngineContainer
 from intarsia.errors import EngineRefused
@@ -12,20 +11,6 @@ SWITCH = "ONEDNN_MAX_CPU_ISA=AVX512_CORE_VNNI"
 """What keeps OpenVINO from bf16, set in the environment before Python starts."""
 
 _PROPERTY = "INFERENCE_PRECISION_HINT"
-
-
-class EngineFacts(NamedTuple):
-    """What a `.pte` tells of an engine.
-
-    Attributes:
-        name: Its name.
-        version: Backend and version that it was built with.
-        precision: What it is to be computed in: "f32", "bf16", ...
-    """
-
-    name: str
-    version: str
-    precision: str
 
 
 def wanted_precision(container: EngineContainer) -> str:
@@ -40,8 +25,12 @@ def chosen_precision() -> str:
     return str(Core().get_property("CPU", _PROPERTY).get_type_name())
 
 
-def check_precision(subject: str, engines: Sequence[EngineFacts]) -> None:
+def check_precision(subject: str, engines: Mapping[str, str]) -> None:
     """Refuse engines that ExecuTorch would compute in another precision on this processor.
+
+    Args:
+        subject: What the engines are of.
+        engines: The precision that each was compiled for, by name.
 
     Raises:
         EngineRefused: It would; `subject` says what the engines are of.
@@ -49,12 +38,12 @@ def check_precision(subject: str, engines: Sequence[EngineFacts]) -> None:
     if not engines:
         return
     chosen = chosen_precision()
-    for engine in engines:
-        if engine.precision not in (chosen, "dynamic"):
+    for name, precision in engines.items():
+        if precision not in (chosen, "dynamic"):
             raise EngineRefused(
                 subject,
-                found=f"that ExecuTorch would compute engine {engine.name!r} in {chosen} on this processor",
-                expected=f"{engine.precision}, for which it was compiled",
+                found=f"that ExecuTorch would compute engine {name!r} in {chosen} on this processor",
+                expected=f"{precision}, for which it was compiled",
                 consequence="The results would be less exact, or slower.",
                 fix=f"Start Python with {SWITCH} in its environment, which keeps OpenVINO "
                 f'from bf16, or compile with options={{"{_PROPERTY}": "{chosen}"}}.',

@@ -13,6 +13,7 @@ from intarsia.formats.engines.calls import EngineReader
 from intarsia.formats.pte.arity import check_arity
 from intarsia.formats.pte.edge import lower_to_edge
 from intarsia.formats.pte.kernels import check_kernels
+from intarsia.formats.pte.layout import SealedFile
 from intarsia.formats.pte.library import quiet_lowering
 from intarsia.formats.pte.planning import backend_config
 from intarsia.formats.replacement import find_target, replacing, unwritable
@@ -59,7 +60,7 @@ def save_pte(
     find_target(path)
     for program in programs.values():
         check_storable(program, str(path))
-    manager = lower_to_edge(programs)
+    manager = lower_to_edge(programs, sealed=True)
     with quiet_lowering():
         try:
             lowered = manager.to_executorch(backend_config())
@@ -78,6 +79,8 @@ def save_pte(
     with replacing(path) as new:
         try:
             with new.open("wb") as file:
-                lowered.write_to_file(file)
+                sealing = SealedFile(file)
+                lowered.write_to_file(sealing)
+                sealing.seal()
         except OSError as error:
             raise unwritable(path, error) from error
