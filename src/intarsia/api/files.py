@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 
 from intarsia import surgery
 from intarsia.core.coverage import find_coverage
 from intarsia.core.method_names import check_method_names
-from intarsia.errors import IntarsiaError
+from intarsia.errors import FormatError, IntarsiaError, near_match
 from intarsia.formats.archive.layout import METHOD
 from intarsia.formats.loading import Engines, load_methods, telling
 from intarsia.formats.pte.loading import has_pte_ending, open_pte
@@ -28,6 +28,7 @@ TestVectors: TypeAlias = (
 )
 """Calls of one program, or of several methods by their names."""
 
+EngineForm: TypeAlias = Literal["compiled", "source"]
 Savable: TypeAlias = torch.fx.GraphModule | torch.export.ExportedProgram | Program
 Loaded: TypeAlias = Program | Methods | ExecutorchProgram | ExecutorchMethods
 
@@ -37,6 +38,7 @@ def save(
     path: str | os.PathLike[str],
     *,
     payloads: bool = True,
+    engines: EngineForm = "compiled",
     test_vectors: TestVectors | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> None:
@@ -54,6 +56,9 @@ def save(
         path: Where to, and by its ending the kind of file; one that is there is replaced when the new one is whole.
         payloads: Whether to store the compiled form of each engine. Without it the file is smaller, loads on any
             machine, and each engine is built from its portable form when it is first called. A `.pte` needs it.
+        engines: Of a `.pte`: "compiled" makes each engine a delegate. "source" puts the torch operators that it was
+            built from in its place, for other delegates and for kernels. These are known in the process that compiled
+            it, as long as the model lives.
         test_vectors: Calls to make now, in order, from the initial state on: the file records them and the answers, and
             `verify` makes them again. Pairs of positional and keyword arguments; for several methods triples that begin
             with the name of the method. When they are left out, what `load` returned keeps those of its file. A `.pte`
@@ -68,7 +73,8 @@ def save(
         ConventionError: There is no method, or a method's name is no name for an attribute, or is taken. Or test
             vectors are no calls, or hold what no file can.
         ArgumentError: A test vector does not fit the program, or its call fails.
-        EngineError: An engine is damaged, or has no portable form, and `payloads` is false.
+        EngineError: An engine is damaged, or has no portable form, and `payloads` is false. Or the file is a `.pte`,
+            and an engine cannot travel or its torch operators are not known.
 
     Example:
         >>> import intarsia
@@ -80,11 +86,12 @@ def save(
         torch.Size([3, 2])
     """
     given = hybrid_or_program_or_methods
+    if has_pte_ending(path):
+        save_pte(programs_of(given, engines), path, payloads=payloads, vectors=test_vectors is not None)
+        return
+    _check_form(engines, path)
     methods = _methods_of(given)
     programs = {name: program for name, (program, _) in methods.items()}
-    if has_pte_ending(path):
-        save_pte(programs, path, payloads=payloads, vectors=test_vectors is not None)
-        return
     vectors = given.test_vectors if test_vectors is None and isinstance(given, Program | Methods) else None
     if test_vectors is not None:
         named = isinstance(given, Mapping | Methods)
@@ -93,9 +100,38 @@ def save(
     save_methods(programs, path, facts=facts, payloads=payloads, vectors=vectors, progress=progress)
 
 
-def programs_of(given: Savable | Methods | Mapping[str, Savable]) -> dict[str, torch.export.ExportedProgram]:
+def programs_of(
+    given: Savable | Methods | Mapping[str, Savable], engines: EngineForm = "compiled"
+) -> dict[str, torch.export.ExportedProgram]:
     """The programs that `save` would write, by the names of their methods; raises as it does."""
-    return {name: program for name, (program, _) in _methods_of(given).items()}
+    _check_form(engines)
+    programs = {name: program for name, (program, _) in _methods_of(given).items()}
+    if engines == "compiled":
+        return programs
+    restored = {}
+    for name, program in programs.items():
+        with IntarsiaError.of_method(name):
+            restored[name] = surgery.restore(program)
+    return restored
+
+
+def _check_form(engines: str, pt2: object = None) -> None:
+    """Refuse a form of engines that is unknown, or that a `.pt2` has no use for."""
+    forms = get_args(EngineForm)
+    if engines not in forms:
+        raise FormatError(
+            "engines",
+            found=repr(engines),
+            expected=" or ".join(map(repr, forms)),
+            fix=near_match(str(engines), forms) or "Leave it out to save compiled engines.",
+        )
+    if pt2 is not None and engines != "compiled":
+        raise FormatError(
+            str(pt2),
+            found=f"engines={engines!r}",
+            expected="it for a .pte file only",
+            fix="Leave it out: a .pt2 file runs engines, with payloads=False on any machine.",
+        )
 
 
 def _methods_of(given: Any) -> dict[str, tuple[torch.export.ExportedProgram, dict[str, Any]]]:

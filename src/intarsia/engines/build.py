@@ -15,6 +15,7 @@ from intarsia.core.backend import Backend, BuiltEngine
 from intarsia.core.container import pack_engine
 from intarsia.core.coverage import Coverage, record_coverage
 from intarsia.core.signature import EngineSignature
+from intarsia.core.torch_source import keep_source
 from intarsia.errors import ArgumentError, EngineBuildFailed, IntarsiaError, first_line
 
 Progress = Callable[[int, int, str], None]
@@ -123,7 +124,9 @@ def _build_body(
     built = _build(name, backend, export(partition), options)
     container = pack_engine(built, name=name, backend=backend.name, signature=signature)
     del built
-    return make_engine_body(name, _as_tensor(container), signature, inputs, outputs)
+    engine = _as_tensor(container)
+    keep_source(engine, partition)
+    return make_engine_body(name, engine, signature, inputs, outputs)
 
 
 def _build(

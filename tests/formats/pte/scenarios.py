@@ -128,9 +128,9 @@ def compile_nested() -> torch.fx.GraphModule:
     )
 
 
-def compile_cache() -> dict[str, torch.fx.GraphModule]:
+def compile_cache(model: Cache | None = None) -> dict[str, torch.fx.GraphModule]:
     torch.manual_seed(0)
-    model = Cache().eval()
+    model = model or Cache().eval()
     examples = {"write": (torch.randn(1, 8), torch.tensor([1])), "read": (torch.randn(30, 8),)}
     methods = {"write": model.write, "read": model.read}
     return intarsia.compile(methods, examples, torch_executed_ops={"aten.gelu", "aten.index_copy"})
@@ -353,6 +353,66 @@ def refusals() -> Any:
         "folder": message(intarsia.save, layers, "nowhere/model.pte"),
     }
     return {**told, "old": Path("old.pte").read_bytes()[:14].decode(errors="replace")}
+
+
+@scenario
+def engines_as_source() -> Any:
+    """Engines of OpenVINO, and of a backend that ExecuTorch has no runtime for, as the operators that they were of."""
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+
+    from intarsia.executorch import backend_config, to_edge
+
+    model = Cache().eval()
+    hybrids = compile_cache(model)
+    intarsia.save(hybrids, "source.pte", engines="source")
+    program, errors = intarsia.load("source.pte"), []
+    with torch.no_grad():
+        for step in (2, 0):
+            x, position, rows = torch.randn(1, 8), torch.tensor([step]), torch.randn(30, 8)
+            errors.append((program.read(rows) - model.read(rows)).abs().max().item())
+            errors.append((program.write(x, position) - model.write(x, position)).abs().max().item())
+            errors.append((program.read(rows) - model.read(rows)).abs().max().item())
+    other, layers = build_standin()
+    given = {"read": [XnnpackPartitioner()]}
+    warnings.filterwarnings("ignore", "Mutation on a buffer")
+    claimed = to_edge(hybrids, given, engines="source").to_executorch(backend_config())
+    intarsia.save(other, "standin.pte", engines="source")
+    x = torch.randn(3, 8)
+    return {
+        "errors": errors,
+        "delegates": delegates_of("source.pte"),
+        "claimed": ids(claimed),
+        "standin": (intarsia.load("standin.pte")(x) - layers(x)).abs().max().item(),
+        "compiled standin": message(intarsia.save, other, "standin.pte"),
+        "edge": message(to_edge, other),
+        "no form": message(intarsia.save, other, "standin.pte", engines="sources"),
+        "pt2": message(intarsia.save, other, "standin.pt2", engines="source"),
+        "edge form": message(to_edge, other, engines="compile"),
+    }
+
+
+def build_standin() -> tuple[torch.fx.GraphModule, torch.nn.Module]:
+    """A hybrid with an engine of a backend that is not OpenVINO, and its model, which it needs."""
+    from intarsia.capture import capture
+    from intarsia.core.backend import BuiltEngine
+    from intarsia.engines.build import build_engines
+    from intarsia.partition import partition
+    from intarsia.surgery import export
+
+    class Backend:
+        name = "standin"
+
+        def check_options(self, options: Any) -> None:
+            """It takes any."""
+
+        def build(self, program: Any, options: Any) -> BuiltEngine:
+            return BuiltEngine(b"compiled", None, "1", "any", {})
+
+    model = Layers().eval()
+    program = capture(model, (torch.randn(3, 8),))
+    planned = partition(program, supports=lambda node: None, prefix="standin")
+    backend: Any = Backend()
+    return build_engines(planned.hybrid, planned.coverage, backend=backend, export=export)[0], model
 
 
 @scenario

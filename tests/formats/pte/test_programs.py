@@ -116,6 +116,29 @@ def test_partitioners_take_what_engines_leave_by_method(child: dict[str, Any]) -
     assert partly == {"read": ["OpenvinoBackend", "XnnpackBackend"], "write": ["OpenvinoBackend"]}
 
 
+def test_engines_can_stay_the_operators_that_they_were_of(child: dict[str, Any]) -> None:
+    facts = found(child, "engines_as_source")
+    assert len(facts["errors"]) == 6
+    assert max(facts["errors"]) < 1e-4
+    assert facts["delegates"] == ["XnnpackBackend"]
+    assert facts["claimed"] == {"read": ["XnnpackBackend"]}
+
+
+def test_an_engine_without_a_runtime_is_named_or_stays_torch(child: dict[str, Any]) -> None:
+    facts = found(child, "engines_as_source")
+    for told in (facts["compiled standin"], facts["edge"]):
+        assert "engine 'standin_0': found an engine of the backend 'standin', which ExecuTorch has no runtime" in told
+        assert "engines='source'" in told
+    assert facts["standin"] < 1e-5
+
+
+def test_an_unknown_form_of_engines_is_told(child: dict[str, Any]) -> None:
+    facts = found(child, "engines_as_source")
+    assert "engines: found 'sources', expected 'compiled' or 'source'. Did you mean 'source'?" in facts["no form"]
+    assert "Did you mean 'compiled'?" in facts["edge form"]
+    assert "standin.pt2: found engines='source', expected it for a .pte file only" in facts["pt2"]
+
+
 def test_a_partitioner_that_claims_an_engine_is_refused(child: dict[str, Any]) -> None:
     assert "engine 'openvino_0': found it in a delegate of Greedy" in found(child, "claimed_engines")
 

@@ -11,7 +11,7 @@ from intarsia.formats.pte.flatbuffer import Table
 # Fields of ExecuTorch's tables by their numbers in program.fbs, identifier "ET12", and what its unions may hold.
 _EXECUTION_PLAN, _SEGMENTS, _CONSTANTS, _MUTABLE, _NAMED = 1, 4, 5, 6, 7
 _NAME, _VALUES, _OUTPUTS, _CHAINS, _OPERATORS, _DELEGATES = 0, 2, 4, 5, 6, 7
-_SCALAR_TYPE, _SIZES, _ALLOCATION, _EXTRA = 0, 2, 6, 9
+_SCALAR_TYPE, _SIZES = 0, 2
 _TENSOR, _STRING, _KERNEL_CALL, _DELEGATE_CALL = 5, 6, 1, 2
 _SCALARS = {
     0: "u8", 1: "i8", 2: "i16", 3: "i32", 4: "i64", 5: "f16", 6: "f32", 7: "f64", 11: "b8", 15: "bf16",
@@ -25,13 +25,11 @@ class Plan(NamedTuple):
     Attributes:
         outputs: Dtype and largest shape of each output ("f32[64, 4]"); empty for what is no tensor.
         calls: Kernel ("aten::relu.out") or delegate ("delegate XnnpackBackend") -> number of calls, the most first.
-        state: State that it keeps from call to call, by name: dtype and shape.
         text: The text that it returns, where it returns a constant one.
     """
 
     outputs: tuple[str, ...]
     calls: Mapping[str, int]
-    state: Mapping[str, str]
     text: str | None
 
 
@@ -85,12 +83,10 @@ def _named_segments(root: Table) -> Iterator[tuple[str, int]]:
 def _read_plan(plan: Table) -> Plan:
     values = plan.tables(_VALUES)
     outputs = [_at(values, index) for index in plan.numbers(_OUTPUTS)]
-    tensors = [_member(value, _TENSOR) for value in values]
     texts = [text for value in outputs if (text := _member(value, _STRING))]
     return Plan(
         tuple(_type(_member(value, _TENSOR)) for value in outputs),
         dict(Counter(_calls(plan)).most_common()),
-        dict(state for tensor in tensors if tensor for state in _state(tensor)),
         texts[0].text(0) if len(texts) == len(outputs) == 1 else None,
     )
 
@@ -105,13 +101,6 @@ def _calls(plan: Table) -> Iterator[str]:
                 yield ".".join(filter(None, (operator.text(0), operator.text(1))))
             if delegate:
                 yield f"delegate {_at(delegates, delegate.number(0, '<i')).text(0)}"
-
-
-def _state(tensor: Table) -> Iterator[tuple[str, str]]:
-    """The name and type of a tensor that has memory of its own and a name: of state that is written."""
-    extra = tensor.table(_EXTRA)
-    if extra and tensor.table(_ALLOCATION) and extra.text(1):
-        yield extra.text(1), _type(tensor)
 
 
 def _type(tensor: Table | None) -> str:
