@@ -444,6 +444,24 @@ def foreign_files() -> Any:
     }
 
 
+@scenario
+def differences() -> Any:
+    """What `intarsia diff` tells of pairs of files, without the text of progress, and its exit codes."""
+    from typer.testing import CliRunner
+
+    from intarsia.cli.application import app
+
+    x = torch.ones(2, 8)
+    for name, longest in (("bound8", 8), ("bound9", 9)):
+        shapes = {"x": {0: torch.export.Dim("rows", max=longest)}}
+        hybrid = intarsia.compile(Layers().eval(), (x,), dynamic_shapes=shapes)
+        intarsia.save(hybrid, f"{name}.pte")
+        intarsia.save(hybrid, f"{name}.pt2", test_vectors=[((x,), {})])
+    pairs = [("bound8.pt2", "bound8.pte"), ("bound8.pte", "bound8.pte"), ("bound8.pt2", "bound9.pte")]
+    results = [CliRunner().invoke(app, ["diff", *pair]) for pair in pairs]
+    return [(result.exit_code, result.stdout.splitlines()) for result in results]
+
+
 def main(results: Path) -> None:
     found: dict[str, Any] = {}
     for name, function in SCENARIOS.items():

@@ -173,3 +173,9 @@ def test_a_delegate_that_is_not_as_its_engine_is_found(child: dict[str, Any], ch
 )
 def test_a_file_that_is_not_right_is_told(child: dict[str, Any], file: str, told: str) -> None:
     assert told in found(child, "foreign_files")[file]
+
+
+def test_differences_are_told_across_kinds_of_files(child: dict[str, Any]) -> None:
+    same = [0, ["no difference"]]
+    other = [1, ["signature, size s0", "  - 0 to 8", "  + 0 to 9"]]
+    assert found(child, "differences") == [same, same, other]

@@ -23,6 +23,8 @@ DESCRIPTION = "intarsia_description"
 
 FORMAT_VERSION = 1
 
+_WRITERS = ("intarsia", "torch", "executorch")
+
 
 class Description(NamedTuple):
     """What is known of the methods of a file.
@@ -30,10 +32,12 @@ class Description(NamedTuple):
     Attributes:
         boundaries: What each method takes and gives, by name.
         engines: Engines of each method, by name.
+        versions: What wrote the file -> version.
     """
 
     boundaries: Mapping[str, torch.export.ExportedProgram]
     engines: Mapping[str, Sequence[EngineFacts]]
+    versions: Mapping[str, str]
 
 
 def describe(
@@ -50,7 +54,7 @@ def describe(
         }
         for name, program in programs.items()
     }
-    versions = {f"{package}_version": version(package) for package in ("intarsia", "torch", "executorch")}
+    versions = {f"{package}_version": version(package) for package in _WRITERS}
     return json.dumps({"format_version": FORMAT_VERSION, **versions, "methods": methods})
 
 
@@ -76,7 +80,7 @@ def read_description(text: Any, subject: str) -> Description:
             str(name): _read_boundary(base64.b64decode(method["boundary"]), subject) for name, method in methods.items()
         }
         facts = {str(name): [EngineFacts(*one) for one in method["engines"]] for name, method in methods.items()}
-        return Description(boundaries, facts)
+        return Description(boundaries, facts, {package: str(fields[f"{package}_version"]) for package in _WRITERS})
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise FormatError(
             subject,

@@ -66,12 +66,22 @@ def open_pte(path: str | os.PathLike[str], *, rebuild: bool = False, verify: boo
             expected=f"a .pt2 file for {option}",
             fix=f"Load it without {option}.",
         )
-    _check_header(path)
-    program = _open(path)
-    description = _describe(path, program)
+    description = read_pte(path)
     for name, engines in description.engines.items():
         check_precision(f"method {name!r} of {path}", engines)
     return PteFile(description.boundaries, lambda: _load(path, description))
+
+
+def read_pte(path: Path) -> Description:
+    """What a `.pte` says of itself; none of its methods is loaded.
+
+    Raises:
+        EngineUnavailable: ExecuTorch is not installed, or its versions do not go together.
+        FormatError: The file is missing, cut short, damaged or of another kind, or another tool wrote it.
+        UnsupportedVersion: A newer intarsia wrote it.
+    """
+    _check_header(path)
+    return _describe(path, _open(path))
 
 
 def _check_header(path: Path) -> None:

@@ -27,6 +27,11 @@ class EngineFacts(NamedTuple):
     version: str
     precision: str
 
+    def texts(self) -> dict[str, str]:
+        """What is known of the backend, by what it concerns."""
+        backend, _, version = self.version.partition(" ")
+        return {"backend": backend, "version": version}
+
 
 def wanted_precision(container: EngineContainer) -> str:
     """The precision that an engine was compiled for."""
