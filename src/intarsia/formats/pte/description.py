@@ -16,7 +16,7 @@ from intarsia.errors import FormatError, UnsupportedVersion
 from intarsia.formats.judgement.graph import read_graph
 from intarsia.formats.loading import telling, unknown_container
 from intarsia.formats.pte.boundary import boundary_of
-from intarsia.formats.pte.precision import EngineFacts, wanted_precision
+from intarsia.formats.pte.positions import InputPositions, find_positions
 
 DESCRIPTION = "intarsia_description"
 """Name of the method."""
@@ -26,6 +26,23 @@ FORMAT_VERSION = 1
 _WRITERS = ("intarsia", "torch", "executorch")
 
 
+class EngineFacts(NamedTuple):
+    """What a `.pte` tells of an engine.
+
+    Attributes:
+        name: Its name.
+        version: Backend and version that it was built with.
+    """
+
+    name: str
+    version: str
+
+    def texts(self) -> dict[str, str]:
+        """What is known of the backend, by what it concerns."""
+        backend, _, version = self.version.partition(" ")
+        return {"backend": backend, "version": version}
+
+
 class Description(NamedTuple):
     """What is known of the methods of a file.
 
@@ -33,11 +50,13 @@ class Description(NamedTuple):
         boundaries: What each method takes and gives, by name.
         engines: Engines of each method, by name.
         versions: What wrote the file -> version.
+        positions: Inputs of each method that engines read positions from, by name.
     """
 
     boundaries: Mapping[str, torch.export.ExportedProgram]
     engines: Mapping[str, Sequence[EngineFacts]]
     versions: Mapping[str, str]
+    positions: Mapping[str, Sequence[InputPositions]]
 
 
 def describe(
@@ -48,9 +67,10 @@ def describe(
         name: {
             "boundary": base64.b64encode(serialize_graph(boundary_of(program), {})).decode(),
             "engines": [
-                EngineFacts(one, f"{container.backend} {container.backend_version}", wanted_precision(container))
+                EngineFacts(one, f"{container.backend} {container.backend_version}")
                 for one, container in engines[name].items()
             ],
+            "positions": find_positions(program, engines[name]),
         }
         for name, program in programs.items()
     }
@@ -80,7 +100,11 @@ def read_description(text: Any, subject: str) -> Description:
             str(name): _read_boundary(base64.b64decode(method["boundary"]), subject) for name, method in methods.items()
         }
         facts = {str(name): [EngineFacts(*one) for one in method["engines"]] for name, method in methods.items()}
-        return Description(boundaries, facts, {package: str(fields[f"{package}_version"]) for package in _WRITERS})
+        versions = {package: str(fields[f"{package}_version"]) for package in _WRITERS}
+        positions = {
+            str(name): [InputPositions(*one) for one in method["positions"]] for name, method in methods.items()
+        }
+        return Description(boundaries, facts, versions, positions)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise FormatError(
             subject,

@@ -15,7 +15,7 @@ from intarsia.errors import EngineRefused, FormatError, first_line
 from intarsia.formats.archive.layout import checked_path
 from intarsia.formats.pte.description import DESCRIPTION, Description, read_description
 from intarsia.formats.pte.library import import_executorch
-from intarsia.formats.pte.precision import check_precision
+from intarsia.formats.pte.positions import InputPositions
 from intarsia.formats.recognition import FOLDER, recognise
 
 Run = Callable[[Sequence[Any]], Sequence[Any]]
@@ -67,8 +67,6 @@ def open_pte(path: str | os.PathLike[str], *, rebuild: bool = False, verify: boo
             fix=f"Load it without {option}.",
         )
     description = read_pte(path)
-    for name, engines in description.engines.items():
-        check_precision(f"method {name!r} of {path}", engines)
     return PteFile(description.boundaries, lambda: _load(path, description))
 
 
@@ -146,11 +144,13 @@ def _load(path: Path, description: Description) -> dict[str, Run]:
             else "methods that load",
             fix="Save the program again on this machine.",
         ) from error
-    return {name: partial(_run, program, name) for name in description.boundaries}
+    return {name: partial(_run, program, name, description.positions[name]) for name in description.boundaries}
 
 
-def _run(program: Any, name: str, inputs: Sequence[Any]) -> Sequence[Any]:
+def _run(program: Any, name: str, positions: Sequence[InputPositions], inputs: Sequence[Any]) -> Sequence[Any]:
     """Run a method; a method whose program is gone would read memory that was freed."""
+    for one in positions:
+        one.check(inputs)
     outputs: Sequence[Any] = program.load_method(name).execute(inputs)
     return outputs
 
