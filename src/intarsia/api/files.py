@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import torch
 
 from intarsia import surgery
+from intarsia.api.exporting import export, hold_engines
 from intarsia.core.coverage import find_coverage
 from intarsia.core.vectors import Vectors
 from intarsia.errors import ConventionError, IntarsiaError
@@ -151,11 +152,13 @@ def _resolve(savable: Savable) -> tuple[torch.export.ExportedProgram, dict[str, 
         program = program.exported_program
     elif isinstance(program, torch.fx.GraphModule):
         placed = find_coverage(program)
-        program = surgery.export(program)
+        program = export(program)
     elif isinstance(program, torch.export.ExportedProgram):
         placed = find_coverage(program.graph_module)
     account = manifest.ledger if manifest else surgery.find_ledger(program)
     places = manifest.coverage if manifest else placed and asdict(placed)
+    if isinstance(program, torch.export.ExportedProgram):
+        program = hold_engines(program)
     return program, {"coverage": places, "ledger": account and account.to_json()}
 
 
