@@ -303,8 +303,9 @@ def _shape_envs(program: torch.export.ExportedProgram) -> set[ShapeEnv]:
     return {mode.shape_env for mode in modes if mode.shape_env is not None}
 
 
-# In JSON that stands as text in JSON: `"graph_id": 140006888956368, "pass_name"`, each quote behind a backslash.
-_GRAPH_ADDRESS = re.compile(rb'(\\"graph_id\\": )(\d+)(, \\"pass_name\\")')
+# A text in the history of a node has its quotes behind backslashes, and is not meant.
+_GRAPH_ADDRESS = re.compile(r'(?<!\\)("graph_id": )\d+')
+_OBJECT_ADDRESS = re.compile(r" at 0x[0-9a-f]+(?=>)")
 
 
 def serialize_graph(program: torch.export.ExportedProgram, lengths: Mapping[str, int]) -> bytes:
@@ -314,31 +315,32 @@ def serialize_graph(program: torch.export.ExportedProgram, lengths: Mapping[str,
 
     torch's public writer writes whole archives only. The schema is 8.20 in torch 2.13 and 2.14, and stands in the text.
     Guards are left out: torch runs them beside example inputs only, of which the file has none.
-    The history of each node names graphs by their addresses in memory: here they are counted from 0 on, so that the
-    text depends on the program alone.
+    The text depends on the program alone, not on the machine and the process that made it: see `_forget_places`.
     """
     from torch._export.serde.serialize import serialize
 
     program = copy.copy(program)
     program._guards_code = []
     artifact = serialize(program, serialize_state_dict=False, serialize_constants=False, serialize_example_inputs=False)
-    text = _count_graphs(artifact.exported_program)
-    if not lengths:
-        return text
-    fields = json.loads(text)
+    fields = json.loads(artifact.exported_program, object_hook=_forget_places)
     values = fields["graph_module"]["graph"]["tensor_values"]
     for name, length in lengths.items():
         values[name]["sizes"] = [{"as_int": length}]
-    return json.dumps(fields).encode()
+    return json.dumps(fields, allow_nan=False).encode()
 
 
-def _count_graphs(text: bytes) -> bytes:
-    numbers: dict[bytes, int] = {}
+def _forget_places(fields: dict[str, Any]) -> dict[str, Any]:
+    """Take out of a node's JSON what another checkout or process would say otherwise; other objects stay as they are.
 
-    def number(found: re.Match[bytes]) -> bytes:
-        return b"%b%d%b" % (found[1], numbers.setdefault(found[2], len(numbers)), found[3])
-
-    return _GRAPH_ADDRESS.sub(number, text)
+    The trace of the stack names files of this machine. The history of the node names graphs and functions by their
+    addresses in memory, and two graphs may have had the same one.
+    """
+    metadata = fields.get("metadata")
+    if "target" in fields and isinstance(metadata, dict):
+        metadata.pop("stack_trace", None)
+        if "from_node" in metadata:
+            metadata["from_node"] = _OBJECT_ADDRESS.sub("", _GRAPH_ADDRESS.sub(r"\g<1>0", metadata["from_node"]))
+    return fields
 
 
 def deserialize_graph(

@@ -10,11 +10,14 @@ from typing import Any, Literal, TypeAlias, get_args
 import torch
 
 from intarsia import surgery
+from intarsia.api.exporting import export, hold_engines
 from intarsia.core.coverage import find_coverage
 from intarsia.core.method_names import check_method_names
-from intarsia.errors import FormatError, IntarsiaError, near_match
+from intarsia.core.vectors import Vectors
+from intarsia.errors import ConventionError, FormatError, IntarsiaError, near_match
 from intarsia.formats.archive.layout import METHOD
 from intarsia.formats.loading import Engines, load_methods, telling
+from intarsia.formats.manifest import Manifest
 from intarsia.formats.pte.loading import has_pte_ending, open_pte
 from intarsia.formats.pte.saving import save_pte
 from intarsia.formats.saving import save_methods
@@ -61,8 +64,8 @@ def save(
             it, as long as the model lives.
         test_vectors: Calls to make now, in order, from the initial state on: the file records them and the answers, and
             `verify` makes them again. Pairs of positional and keyword arguments; for several methods triples that begin
-            with the name of the method. When they are left out, what `load` returned keeps those of its file. A `.pte`
-            has none.
+            with the name of the method. When they are left out, what `load` returned keeps those of its file; of a part
+            of it, or of several loaded programs, say what becomes of theirs: `[]` for none. A `.pte` has none.
         progress: Called with bytes written, bytes in all, and the name of the next member of a `.pt2`.
 
     Raises:
@@ -71,7 +74,7 @@ def save(
         MutationError: The file is a `.pte`, and a write would be lost.
         StateError: State of the program could be stored as a pickle only, or differs between methods.
         ConventionError: There is no method, or a method's name is no name for an attribute, or is taken. Or test
-            vectors are no calls, or hold what no file can.
+            vectors are no calls, or hold what no file can, or those of a file do not fit what is saved.
         ArgumentError: A test vector does not fit the program, or its call fails.
         EngineError: An engine is damaged, or has no portable form, and `payloads` is false. Or the file is a `.pte`,
             and an engine cannot travel or its torch operators are not known.
@@ -92,12 +95,33 @@ def save(
     _check_form(engines, path)
     methods = _methods_of(given)
     programs = {name: program for name, (program, _) in methods.items()}
-    vectors = given.test_vectors if test_vectors is None and isinstance(given, Program | Methods) else None
-    if test_vectors is not None:
+    if test_vectors is None:
+        vectors = _kept_vectors(given)
+    else:
         named = isinstance(given, Mapping | Methods)
         vectors = record_vectors(test_vectors, programs, run_methods(programs), named=named)
     facts = {name: known for name, (_, known) in methods.items()}
     save_methods(programs, path, facts=facts, payloads=payloads, vectors=vectors, progress=progress)
+
+
+def _kept_vectors(given: Savable | Methods | Mapping[str, Savable]) -> Vectors | None:
+    """The test vectors of the file that something was loaded from.
+
+    Raises:
+        ConventionError: It is a part of that file, or stands beside others: the calls may not answer as recorded.
+    """
+    kept = given.test_vectors if isinstance(given, Program | Methods) else None
+    parts = given if isinstance(given, Mapping) else {} if isinstance(given, Methods) else {METHOD: given}
+    for name, part in parts.items():
+        known = part.manifest if isinstance(part, Program) else None
+        if kept is None and isinstance(known, Manifest) and known.test_vectors:
+            raise ConventionError(
+                f"method {name!r}" if isinstance(given, Mapping) else "program",
+                found="a part of a file with test vectors, which call the programs of that file in turn",
+                expected="all that intarsia.load returned, which keeps them, or other test vectors",
+                fix="Pass test_vectors=[...] with calls to record, or test_vectors=[] to leave them out.",
+            )
+    return kept
 
 
 def programs_of(
@@ -165,11 +189,13 @@ def _resolve(savable: Savable) -> tuple[torch.export.ExportedProgram, dict[str, 
         program = program.exported_program
     elif isinstance(program, torch.fx.GraphModule):
         placed = find_coverage(program)
-        program = surgery.export(program)
+        program = export(program)
     elif isinstance(program, torch.export.ExportedProgram):
         placed = find_coverage(program.graph_module)
     account = manifest.ledger if manifest else surgery.find_ledger(program)
     places = manifest.coverage if manifest else placed and asdict(placed)
+    if isinstance(program, torch.export.ExportedProgram):
+        program = hold_engines(program)
     return program, {"coverage": places, "ledger": account and account.to_json()}
 
 

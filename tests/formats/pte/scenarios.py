@@ -216,6 +216,108 @@ def changing_sizes() -> Any:
 
 
 @scenario
+def ends_of_ranges() -> Any:
+    """Batch and length at their ends, and beyond them."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Softmax(-1), torch.nn.Linear(8, 3)).eval()
+    sizes = {0: batch(4), 1: torch.export.Dim("length", min=2, max=9)}
+    hybrid = intarsia.compile(
+        model, (torch.randn(2, 3, 8),), dynamic_shapes=(sizes,), torch_executed_ops={"aten.softmax"}
+    )
+    intarsia.save(hybrid, "ranges.pt2")
+    intarsia.save(hybrid, "ranges.pte")
+    before, after = intarsia.load("ranges.pt2"), intarsia.load("ranges.pte")
+    errors, shapes = [], []
+    for b, length in [(1, 2), (4, 9), (1, 9), (4, 2), (3, 5), (1, 2)]:
+        x = torch.randn(b, length, 8)
+        found = after(x)
+        shapes.append([*found.shape] == [b, length, 3])
+        errors.append((found - model(x)).abs().max().item())
+    told = [
+        [message(program, torch.randn(b, length, 8)) for program in (before, after)]
+        for b, length in [(5, 2), (1, 10), (1, 1), (0, 2)]
+    ]
+    return {"errors": errors, "shapes": shapes, "told": told}
+
+
+@scenario
+def precision() -> Any:
+    """Engines compute in what they were compiled for, whatever OpenVINO would choose."""
+    from openvino import Core
+
+    torch.manual_seed(0)
+    model, x = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.Linear(256, 4)).eval(), torch.randn(4, 256)
+    answers = {}
+    for name in ("f32", "bf16"):
+        hybrid = intarsia.compile(model, (x,), options={"INFERENCE_PRECISION_HINT": name, "ENABLE_CPU_PINNING": False})
+        intarsia.save(hybrid, f"{name}.pt2")
+        intarsia.save(hybrid, f"{name}.pte")
+        answers[name] = intarsia.load(f"{name}.pte")(x)
+    return {
+        "equal": [torch.equal(answers[name], intarsia.load(f"{name}.pt2")(x)) for name in answers],
+        "error": (answers["f32"] - model(x)).abs().max().item(),
+        "differ": not torch.equal(answers["f32"], answers["bf16"]),
+        "has bf16": "BF16" in Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"),
+    }
+
+
+class Lookups(torch.nn.Module):
+    """Engines read at the first input, at the second with -1 as the last position, and at a sum, which torch makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(10, 8)
+        self.register_buffer("rows", torch.randn(6, 8))
+
+    def forward(self, tokens: torch.Tensor, places: torch.Tensor, shift: torch.Tensor) -> Any:
+        return self.table(tokens[:, None]).relu(), self.rows[places].relu(), self.table(tokens + shift).relu()
+
+
+@scenario
+def positions() -> Any:
+    """Positions out of range: OpenVINO would read elsewhere."""
+    torch.manual_seed(0)
+    model = Lookups().eval()
+    n = {0: batch(9)}
+    example = (torch.tensor([1, 2]), torch.tensor([0, 1], dtype=torch.int32), torch.tensor([1]))
+    hybrid = intarsia.compile(model, example, dynamic_shapes=(n, n, None))
+    program = intarsia.export(hybrid)
+    intarsia.save(program, "lookups.pt2")
+    intarsia.save(program, "lookups.pte")
+    before, after = intarsia.load("lookups.pt2"), intarsia.load("lookups.pte")
+    engines = program.graph.find_nodes(op="call_function", target=torch.ops.intarsia.run_engine.default)
+
+    def call(tokens: list[int], places: list[int], shift: int) -> tuple[torch.Tensor, ...]:
+        return torch.tensor(tokens), torch.tensor(places, dtype=torch.int32), torch.tensor([shift])
+
+    right = [call([0, 9, 3], [-6, 5, -1], 0), call([0], [2], 9), call([9], [0], -9)]
+    wrong = {
+        "above": call([3, 10], [0, 0], 0),
+        "below": call([-1, 3], [0, 0], 1),
+        "back": call([3, 3], [0, -7], 0),
+        "on": call([3, 3], [6, 0], 0),
+        "computed": call([3, 4], [0, 0], 6),
+        "computed below": call([3, 4], [0, 0], -4),
+    }
+    return {
+        "engines": len(engines),
+        "equal": [torch.equal(*pair) for inputs in right for pair in zip(before(*inputs), after(*inputs), strict=True)],
+        "told": {name: message(after, *inputs) for name, inputs in wrong.items()},
+        "told before": {name: message(before, *inputs) for name, inputs in wrong.items()},
+        "flat": [refusal(run_flat, "lookups.pte", "forward", list(inputs)) for inputs in wrong.values()],
+    }
+
+
+def refusal(function: Callable[..., Any], *args: Any) -> str:
+    """What ExecuTorch's own runtime says."""
+    try:
+        function(*args)
+    except RuntimeError as error:
+        return str(error)
+    return "no error"
+
+
+@scenario
 def methods_on_one_state() -> Any:
     """Reading, writing and reading again: neither method's activations reach the state."""
     programs = intarsia.export(compile_cache())
@@ -544,6 +646,24 @@ def replaced(program: Any) -> str:
     """What a program of a file says whose place another file took."""
     intarsia.save(compile_layers(), "whole.pte")
     return message(program.reset)
+
+
+@scenario
+def differences() -> Any:
+    """What `intarsia diff` tells of pairs of files, without the text of progress, and its exit codes."""
+    from typer.testing import CliRunner
+
+    from intarsia.cli.application import app
+
+    x = torch.ones(2, 8)
+    for name, longest in (("bound8", 8), ("bound9", 9)):
+        shapes = {"x": {0: torch.export.Dim("rows", max=longest)}}
+        hybrid = intarsia.compile(Layers().eval(), (x,), dynamic_shapes=shapes)
+        intarsia.save(hybrid, f"{name}.pte")
+        intarsia.save(hybrid, f"{name}.pt2", test_vectors=[((x,), {})])
+    pairs = [("bound8.pt2", "bound8.pte"), ("bound8.pte", "bound8.pte"), ("bound8.pt2", "bound9.pte")]
+    results = [CliRunner().invoke(app, ["diff", *pair]) for pair in pairs]
+    return [(result.exit_code, result.stdout.splitlines()) for result in results]
 
 
 def main(results: Path) -> None:

@@ -22,8 +22,7 @@ def child(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What each scenario found."""
     folder = tmp_path_factory.mktemp("pte")
     results = folder / "results.json"
-    # ExecuTorch passes OpenVINO no precision: without this, processors that have bf16 compute in it.
-    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}
+    environment = {name: value for name, value in os.environ.items() if name != "ONEDNN_MAX_CPU_ISA"}
     command = [sys.executable, "-W", "error", Path(__file__).with_name("scenarios.py"), results]
     run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     found: dict[str, Any] = json.loads(results.read_text()) if results.exists() else {}
@@ -83,6 +82,69 @@ def test_outputs_of_engines_have_the_sizes_of_the_call(child: dict[str, Any]) ->
     errors = found(child, "changing_sizes")
     assert len(errors) == 8
     assert max(errors) < 1e-5
+
+
+def test_sizes_at_the_ends_of_their_ranges_are_taken(child: dict[str, Any]) -> None:
+    facts = found(child, "ends_of_ranges")
+    assert facts["shapes"] == [True] * 6
+    assert max(facts["errors"]) < 1e-6
+
+
+def test_sizes_beyond_their_ranges_are_told_as_by_the_program_of_a_pt2(child: dict[str, Any]) -> None:
+    told = found(child, "ends_of_ranges")["told"]
+    assert [one == other for one, other in told] == [True] * 4
+    assert "found size 5 in dimension 0 (shape [5, 2, 8]), expected 1 to 4" in told[0][1]
+    assert "found size 10 in dimension 1 (shape [1, 10, 8]), expected 2 to 9" in told[1][1]
+
+
+def test_engines_compute_in_the_precision_that_they_were_compiled_for(child: dict[str, Any]) -> None:
+    facts = found(child, "precision")
+    assert facts["equal"] == [True, True]
+    assert facts["error"] < 1e-5
+    assert facts["differ"] == facts["has bf16"]
+
+
+def test_positions_in_range_are_read(child: dict[str, Any]) -> None:
+    facts = found(child, "positions")
+    assert facts["engines"] > 0
+    assert facts["equal"] == [True] * 9
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        (
+            "above",
+            "input 'tokens': found index 10, which is out of bounds for dimension 0 with size 10, expected 0 to 9",
+        ),
+        (
+            "below",
+            "input 'tokens': found index -1, which is out of bounds for dimension 0 with size 10, expected 0 to 9",
+        ),
+        (
+            "back",
+            "input 'places': found index -7, which is out of bounds for dimension 0 with size 6, expected -6 to 5",
+        ),
+        ("on", "input 'places': found index 6, which is out of bounds for dimension 0 with size 6, expected -6 to 5"),
+    ],
+)
+def test_inputs_that_are_positions_out_of_range_are_told(child: dict[str, Any], what: str, told: str) -> None:
+    facts = found(child, "positions")
+    assert facts["told"][what].startswith(f"PositionError: {told}")
+    assert facts["told before"][what].startswith("PositionError: ")
+
+
+@pytest.mark.parametrize("what", ["computed", "computed below"])
+def test_computed_positions_out_of_range_end_the_call(child: dict[str, Any], what: str) -> None:
+    facts = found(child, "positions")
+    assert facts["told before"][what].startswith("PositionError: ")
+    assert facts["told"][what].startswith("EngineError: method 'forward': found that ExecuTorch cannot run it")
+
+
+def test_executorchs_own_runtime_refuses_positions_out_of_range(child: dict[str, Any]) -> None:
+    flat = found(child, "positions")["flat"]
+    assert len(flat) == 6
+    assert all("failed with error 0x12" in told for told in flat)
 
 
 def test_one_methods_activations_do_not_reach_the_state_of_another(child: dict[str, Any]) -> None:
@@ -223,3 +285,9 @@ def test_a_file_in_the_place_of_the_one_that_was_loaded_is_not_run(child: dict[s
         "found another file in its place, expected the file that was loaded"
         in found(child, "foreign_files")["replaced"]
     )
+
+
+def test_differences_are_told_across_kinds_of_files(child: dict[str, Any]) -> None:
+    same = [0, ["no difference"]]
+    other = [1, ["signature, size s0", "  - 0 to 8", "  + 0 to 9"]]
+    assert found(child, "differences") == [same, same, other]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,14 +25,14 @@ class Description(NamedTuple):
     Attributes:
         contents: Their manifests, which name no programs.
         boundaries: A program with the inputs, ranges and structures of each method, as torch writes it.
-        precisions: What each engine of each method is to be computed in: "f32", "bf16", ...
+        positions: Fields of the `InputPositions` of each method.
         executorch_version: Of the ExecuTorch that wrote the file.
         sealed: Whether the file ends with a seal.
     """
 
     contents: Contents
     boundaries: Mapping[str, bytes]
-    precisions: Mapping[str, Mapping[str, str]]
+    positions: Mapping[str, Sequence[Sequence[Any]]]
     executorch_version: str
     sealed: bool
 
@@ -41,6 +41,12 @@ class Description(NamedTuple):
         """What is known of each method."""
         return {name: method.manifest for name, method in self.contents.methods.items()}
 
+    @property
+    def versions(self) -> dict[str, str]:
+        """What wrote the file -> version."""
+        manifest = next(iter(self.manifests.values()))
+        return {**manifest.versions, "executorch": self.executorch_version}
+
     def to_text(self) -> str:
         """The description as JSON text; `from_text` reads it back."""
         fields = {
@@ -48,7 +54,7 @@ class Description(NamedTuple):
             "executorch_version": self.executorch_version,
             "sealed": self.sealed,
             "boundaries": {name: boundary.decode() for name, boundary in self.boundaries.items()},
-            "precisions": self.precisions,
+            "positions": self.positions,
             "contents": json.loads(self.contents.to_text()),
         }
         return json.dumps(fields)
@@ -67,10 +73,9 @@ class Description(NamedTuple):
             check_texts(fields)
             contents = Contents.from_text(json.dumps(fields["contents"]), subject)
             boundaries = {str(name): str(boundary).encode() for name, boundary in fields["boundaries"].items()}
-            precisions = {str(name): dict(fields["precisions"][name]) for name in boundaries}
-            described = cls(
-                contents, boundaries, precisions, str(fields["executorch_version"]), fields["sealed"] is True
-            )
+            positions = {str(name): [tuple(one) for one in fields["positions"][name]] for name in boundaries}
+            version, sealed = str(fields["executorch_version"]), fields["sealed"] is True
+            described = cls(contents, boundaries, positions, version, sealed)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise _unreadable(subject, error) from error
         if boundaries.keys() != contents.methods.keys():

@@ -23,6 +23,7 @@ from intarsia.core.container import EngineContainer
 from intarsia.core.signature import EngineSignature
 from intarsia.errors import EngineError
 from intarsia.formats.pte.library import import_executorch
+from intarsia.formats.pte.properties import DEVICE, with_properties
 from intarsia.formats.pte.shapes import narrow, sized_outputs, wide, widen
 from intarsia.formats.pte.stand_ins import DELEGATES
 
@@ -83,8 +84,9 @@ def _delegate(program: torch.export.ExportedProgram, node: Node, name: str, cont
     delegate = library.LoweredBackendModule(
         edge_program=_engine_program(program, node, values),
         backend_id=DELEGATES[container.backend],
-        processed_bytes=bytes(container.payload or b""),
-        compile_specs=[spec(ENGINE_SPEC, name.encode())],
+        processed_bytes=with_properties(container),
+        # the runtime reads the device as text that ends with a zero
+        compile_specs=[spec(ENGINE_SPEC, name.encode()), spec("device", f"{DEVICE}\0".encode())],
     )
     delegate.meta = {"debug_handle_map": {}}
     inputs: Any = node.args[0]

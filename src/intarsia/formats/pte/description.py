@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
+from typing import Any
 
 import torch
 
@@ -14,11 +15,12 @@ from intarsia.core.container import EngineContainer
 from intarsia.formats.contents import Contents, Method
 from intarsia.formats.description import describe as describe_program
 from intarsia.formats.judgement.graph import read_graph
+from intarsia.formats.judgement.typed import check_types
 from intarsia.formats.loading import telling, unknown_container
 from intarsia.formats.manifest import EngineEntry
 from intarsia.formats.pte.boundary import boundary_of
 from intarsia.formats.pte.contents import Description
-from intarsia.formats.pte.precision import wanted_precision
+from intarsia.formats.pte.positions import InputPositions, find_positions
 
 
 def describe(
@@ -41,10 +43,8 @@ def describe(
     boundaries = {
         name: base64.b64encode(serialize_graph(boundary_of(program), {})) for name, program in programs.items()
     }
-    precisions = {
-        name: {one: wanted_precision(container) for one, container in own.items()} for name, own in engines.items()
-    }
-    return Description(Contents(methods, {}), boundaries, precisions, version("executorch"), sealed)
+    positions = {name: find_positions(program, engines[name]) for name, program in programs.items()}
+    return Description(Contents(methods, {}), boundaries, positions, version("executorch"), sealed)
 
 
 def read_boundary(text: bytes, subject: str) -> torch.export.ExportedProgram:
@@ -60,6 +60,15 @@ def read_boundary(text: bytes, subject: str) -> torch.export.ExportedProgram:
         raise unknown_container(subject, findings.containers)
     with telling(subject):
         return deserialize_graph(values, {}, {})
+
+
+def read_positions(fields: Sequence[Sequence[Any]], subject: str) -> list[InputPositions]:
+    """Inputs of a method that its engines read positions from; raises as `read_boundary`."""
+    with telling(subject):
+        positions = [InputPositions(*one) for one in fields]
+        for one in positions:
+            check_types(one)
+    return positions
 
 
 def _entry(constant: str, engine: EngineContainer) -> EngineEntry:

@@ -13,11 +13,11 @@ import torch
 from intarsia.errors import EngineRefused, FormatError, first_line
 from intarsia.formats.archive.layout import checked_path
 from intarsia.formats.pte.combination import check_combination
-from intarsia.formats.pte.contents import Description, identity_of, read_pte
-from intarsia.formats.pte.description import read_boundary
+from intarsia.formats.pte.contents import PteContents, identity_of, read_pte
+from intarsia.formats.pte.description import read_boundary, read_positions
 from intarsia.formats.pte.layout import damaged
 from intarsia.formats.pte.library import import_executorch
-from intarsia.formats.pte.precision import check_precision
+from intarsia.formats.pte.positions import InputPositions
 
 Run = Callable[[Sequence[Any]], Sequence[Any]]
 
@@ -72,11 +72,10 @@ def open_pte(path: str | os.PathLike[str], *, rebuild: bool = False, verify: boo
             expected="one that intarsia.save wrote, to be verified",
             fix="Load it without verify=True, or save the program with intarsia.save.",
         )
-    description = contents.description
-    boundaries = {name: read_boundary(text, str(path)) for name, text in description.boundaries.items()}
-    for name, engines in description.precisions.items():
-        check_precision(f"method {name!r} of {path}", engines)
-    return PteFile(boundaries, lambda: _load(path, description, contents.identity))
+    described = contents.description
+    boundaries = {name: read_boundary(text, str(path)) for name, text in described.boundaries.items()}
+    positions = {name: read_positions(fields, str(path)) for name, fields in described.positions.items()}
+    return PteFile(boundaries, lambda: _load(path, contents, positions))
 
 
 def _open(path: Path, identity: tuple[int, ...]) -> Any:
@@ -96,14 +95,14 @@ def _changed(path: Path, found: str) -> FormatError:
     )
 
 
-def _load(path: Path, description: Description, identity: tuple[int, ...]) -> dict[str, Run]:
+def _load(path: Path, contents: PteContents, positions: Mapping[str, Sequence[InputPositions]]) -> dict[str, Run]:
     """All methods, at once: loading one gives the state that it shares its initial values."""
-    program = _open(path, identity)
+    program = _open(path, contents.identity)
     try:
-        for name in description.boundaries:
+        for name in positions:
             program.load_method(name)
     except RuntimeError as error:
-        engines = [engine for manifest in description.manifests.values() for engine in manifest.engines]
+        engines = [engine for manifest in contents.description.manifests.values() for engine in manifest.engines]
         built = sorted({f"{engine.backend} {engine.backend_version}" for engine in engines})
         raise EngineRefused(
             str(path),
@@ -113,10 +112,12 @@ def _load(path: Path, description: Description, identity: tuple[int, ...]) -> di
             else "methods that load",
             fix="Save the program again on this machine.",
         ) from error
-    return {name: partial(_run, program, name) for name in description.boundaries}
+    return {name: partial(_run, program, name, own) for name, own in positions.items()}
 
 
-def _run(program: Any, name: str, inputs: Sequence[Any]) -> Sequence[Any]:
+def _run(program: Any, name: str, positions: Sequence[InputPositions], inputs: Sequence[Any]) -> Sequence[Any]:
     """Run a method; a method whose program is gone would read memory that was freed."""
+    for one in positions:
+        one.check(inputs)
     outputs: Sequence[Any] = program.load_method(name).execute(inputs)
     return outputs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from intarsia.core.signature import EngineSignature
 from intarsia.errors import EngineError, MutationError
 from intarsia.formats.engines.calls import EngineReader
 from intarsia.formats.pte.operators import engine_operator
+from intarsia.formats.pte.positions import guard_positions
 
 DELEGATES: Mapping[str, str] = {"openvino": "OpenvinoBackend"}
 """Backends whose payloads ExecuTorch's runtime runs, and its name for each."""
@@ -61,7 +62,10 @@ def stand_in(program: torch.export.ExportedProgram) -> StandIns:
     names = {spec.arg.name: str(spec.target) for spec in program.graph_signature.input_specs if spec.target in engines}
     graph = _copy_graph(program.graph)
     for node in graph.find_nodes(op="call_function", target=RUN_ENGINE):
-        _replace(node, names[node.args[1].name])
+        name = names[node.args[1].name]
+        with graph.inserting_before(node):
+            inputs = guard_positions(graph, node.args[0], engines[name])
+        _replace(node, name, inputs)
     kept = _remove_unused(graph, program.graph_signature, set(names))
     return StandIns(_assemble(program, graph, kept), engines)
 
@@ -136,9 +140,9 @@ def keep_name(copy: Node, node: Node) -> None:
     copy.name = copy.target = node.name
 
 
-def _replace(node: Node, name: str) -> None:
+def _replace(node: Node, name: str, inputs: Sequence[Node]) -> None:
     """Put an operator without bytes in the place of an engine."""
-    inputs, _, signature = node.args
+    _, _, signature = node.args
     values = node.meta["val"]
     with node.graph.inserting_before(node):
         call = node.graph.call_function(engine_operator(len(values)), (inputs, name, signature))
