@@ -70,7 +70,7 @@ class Planner:
         """Blocks of at least `min_block_size` operators."""
         while True:
             blocks, trailing = self._propose()
-            faults = self._refuse_blocks(blocks) or _refuse_small(blocks, min_block_size) or self._move_on(trailing)
+            faults = self._refuse_blocks(blocks, min_block_size) or self._move_on(trailing)
             if not faults:
                 break
             for node, reason in faults.items():
@@ -138,12 +138,17 @@ class Planner:
         blocks = [Block(sorted(nodes, key=order.__getitem__), backend) for nodes in found]
         return sorted(blocks, key=lambda block: order[next(iter(block))])
 
-    def _refuse_blocks(self, blocks: Iterable[Block]) -> dict[Node, str]:
-        return {
-            node: reason
-            for block in blocks
-            for node, reason in refuse_together(block, self._state, self._supports[block.backend]).items()
-        }
+    def _refuse_blocks(self, blocks: Iterable[Block], min_block_size: int) -> dict[Node, str]:
+        """Operators that a backend does not get, of the first one that there are some of: others may want them."""
+        blocks = list(blocks)
+        for backend, supports in self._supports.items():
+            own = [block for block in blocks if block.backend == backend]
+            together = [refuse_together(block, self._state, supports) for block in own]
+            faults = {node: reason for found in together for node, reason in found.items()}
+            faults = faults or _refuse_small(own, min_block_size)
+            if faults:
+                return faults
+        return {}
 
     def _move_on(self, trailing: Iterable[Node]) -> dict[Node, str]:
         """Operators at the ends of engines that another backend may want at the beginning of its own."""

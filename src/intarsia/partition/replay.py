@@ -109,7 +109,7 @@ def misplaced(operator: PlannedOperator, reason: str) -> PartitionError:
         operator.subject,
         found=f"the place {operator.place!r} for {operator.operator}: {reason}",
         expected="a place where it can run",
-        fix="Give it another place in the plan: 'torch' is always right.",
+        fix="Give it another place in the plan, 'torch' for instance.",
         node=operator.node,
     )
 
