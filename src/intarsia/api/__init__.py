@@ -5,5 +5,18 @@ from intarsia.api.exporting import export, ledger
 from intarsia.api.files import Savable, load, load_pt2, programs_of, save
 from intarsia.api.verifying import verify
 from intarsia.core.coverage import coverage
+from intarsia.core.plan import plan
 
-__all__ = ["Savable", "compile", "coverage", "export", "ledger", "load", "load_pt2", "programs_of", "save", "verify"]
+__all__ = [
+    "Savable",
+    "compile",
+    "coverage",
+    "export",
+    "ledger",
+    "load",
+    "load_pt2",
+    "plan",
+    "programs_of",
+    "save",
+    "verify",
+]
