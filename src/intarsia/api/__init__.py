@@ -5,6 +5,7 @@ from intarsia.api.exporting import export, ledger
 from intarsia.api.files import EngineForm, Savable, load, load_pt2, programs_of, save
 from intarsia.api.verifying import verify
 from intarsia.core.coverage import coverage
+from intarsia.core.plan import plan
 
 __all__ = [
     "EngineForm",
@@ -15,6 +16,7 @@ __all__ = [
     "ledger",
     "load",
     "load_pt2",
+    "plan",
     "programs_of",
     "save",
     "verify",

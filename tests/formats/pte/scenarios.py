@@ -497,8 +497,9 @@ def build_standin() -> tuple[torch.fx.GraphModule, torch.nn.Module]:
     """A hybrid with an engine of a backend that is not OpenVINO, and its model, which it needs."""
     from intarsia.capture import capture
     from intarsia.core.backend import BuiltEngine
-    from intarsia.engines.build import build_engines
-    from intarsia.partition import partition
+    from intarsia.engines.build import EngineBuilder
+    from intarsia.engines.methods import build_methods
+    from intarsia.partition import Wishes, partition_methods
     from intarsia.surgery import export
 
     class Backend:
@@ -512,9 +513,10 @@ def build_standin() -> tuple[torch.fx.GraphModule, torch.nn.Module]:
 
     model = Layers().eval()
     program = capture(model, (torch.randn(3, 8),))
-    planned = partition(program, supports=lambda node: None, prefix="standin")
     backend: Any = Backend()
-    return build_engines(planned.hybrid, planned.coverage, backend=backend, export=export)[0], model
+    builder = EngineBuilder({"standin": backend}, export, {"standin": {}})
+    wishes = Wishes({"standin": lambda node: None})
+    return build_methods(lambda failed: partition_methods({"": program}, wishes, failed), builder)[""], model
 
 
 @scenario
