@@ -9,6 +9,7 @@ import torch
 
 from intarsia.core.method_names import DESCRIPTION
 from intarsia.errors import ConventionError, FormatError, IntarsiaError, first_line, near_match
+from intarsia.formats.pte.combination import untried_here
 from intarsia.formats.pte.delegates import delegate_engines, keep_state
 from intarsia.formats.pte.description import describe
 from intarsia.formats.pte.library import import_executorch, quiet_lowering
@@ -97,5 +98,6 @@ def _refused(error: Exception) -> FormatError:
         "ExecuTorch",
         found=f"that it cannot lower the program ({type(error).__name__}: {first_line(error)})",
         expected="one that it takes",
+        consequence=untried_here(),
         fix="Keep the operator concerned in an engine, or decompose it before the export.",
     )

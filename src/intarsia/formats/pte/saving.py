@@ -11,6 +11,7 @@ from intarsia.errors import FormatError, IntarsiaError, first_line
 from intarsia.formats.archive.layout import checked_path
 from intarsia.formats.engines.calls import EngineReader
 from intarsia.formats.pte.arity import check_arity
+from intarsia.formats.pte.combination import untried_here
 from intarsia.formats.pte.edge import lower_to_edge
 from intarsia.formats.pte.kernels import check_kernels
 from intarsia.formats.pte.layout import SealedFile
@@ -69,6 +70,7 @@ def save_pte(
                 str(path),
                 found=f"that ExecuTorch cannot write the program ({type(error).__name__}: {first_line(error)})",
                 expected="one that it takes",
+                consequence=untried_here(),
                 fix="Keep the operator concerned in an engine, or decompose it before the export.",
             ) from error
     plans = {plan.name: plan for plan in lowered.executorch_program.execution_plan}
