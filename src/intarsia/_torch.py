@@ -7,11 +7,13 @@ Each says why no public name does. All were tried on torch 2.13.0; on 2.14.1 all
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import re
+import types
 import typing
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
@@ -349,18 +351,52 @@ def deserialize_graph(
     """The program of a graph that `serialize_graph`, or torch of another version, wrote; it holds the given tensors.
 
     torch's public reader reads whole archives only, tensor by tensor into memory. Nothing is unpickled here, but
-    symbolic expressions are evaluated, and names become code.
+    symbolic expressions are evaluated, and names become code. The objects of the schema are made by `_schema_reader`.
 
     Args:
         values: The JSON values of the graph, which the caller has judged.
         state_dict: Parameters and buffers by name.
         constants: Tensor constants by name.
     """
-    from torch._export.serde.schema import ExportedProgram
-    from torch._export.serde.serialize import ExportedProgramDeserializer, _dict_to_dataclass
+    from torch._export.serde.serialize import ExportedProgramDeserializer
 
-    graph = _dict_to_dataclass(ExportedProgram, values)  # type: ignore[no-untyped-call]
+    graph = _schema_reader(graph_schema().program)(values)
     return ExportedProgramDeserializer().deserialize(graph, state_dict, constants)
+
+
+@cache
+def _schema_reader(hint: Any) -> Callable[[Any], Any]:
+    """What makes objects of a type of torch's schema of values of JSON that fit it.
+
+    torch's own function works the type hints of a class out anew for each of its objects, which takes as long as all
+    the rest of reading a graph. Like it, this one overlooks what is no field of a class.
+    """
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        (inner,) = (_schema_reader(argument) for argument in arguments if argument is not type(None))
+        return lambda value: None if value is None else inner(value)
+    if origin is list:
+        read = _schema_reader(arguments[0])
+        return lambda value: [read(item) for item in value]
+    if origin is dict:
+        read_value = _schema_reader(arguments[1])
+        return lambda value: {key: read_value(item) for key, item in value.items()}
+    if dataclasses.is_dataclass(hint):
+        return _class_reader(hint)
+    return float if hint is float else lambda value: value
+
+
+def _class_reader(kind: Any) -> Callable[[Any], Any]:
+    """As `_schema_reader`, of one class; its fields are looked up when the first object is made, for classes nest."""
+    make = kind.create if issubclass(kind, graph_schema().union) else kind
+    fields: dict[str, Callable[[Any], Any]] = {}
+
+    def read(value: Any) -> Any:
+        if not fields:
+            fields.update((name, _schema_reader(hint)) for name, hint in schema_hints(kind).items())
+        return make(**{name: fields[name](item) for name, item in value.items() if name in fields})
+
+    return read
 
 
 class GraphSchema(NamedTuple):
