@@ -28,8 +28,9 @@ def to_edge(
     The bytes of each engine become a delegate of their own, untouched. Nothing is traced again by intarsia. The state
     that a method writes starts with the values that it has now.
 
-    `to_executorch(intarsia.executorch.backend_config())` plans state of one name as one state, in memory of its own;
-    with ExecuTorch's own default, the activations of one method overwrite the state of another.
+    Its `to_executorch()` plans state of one name as one state, in memory of its own, and proves that delegates take and
+    give what their engines do. `backend_config` makes other configurations that plan so; one that would let the
+    activations of one method overwrite the state of another is refused.
 
     Args:
         hybrid_or_program_or_methods: As for `intarsia.save`.
@@ -43,7 +44,7 @@ def to_edge(
         generate_etrecord: As for `executorch.exir.to_edge_transform_and_lower`.
 
     Returns:
-        `executorch.exir.EdgeProgramManager`.
+        `executorch.exir.EdgeProgramManager`, and so are those that its `transform` and `to_backend` make.
 
     Raises:
         EngineUnavailable: ExecuTorch is not installed, or its versions do not go together.
@@ -55,7 +56,7 @@ def to_edge(
 
     Example:
         >>> edge = to_edge(hybrid, partitioners=[])  # doctest: +SKIP
-        >>> edge.to_executorch(backend_config()).save("model.pte")  # doctest: +SKIP
+        >>> edge.to_executorch().save("model.pte")  # doctest: +SKIP
     """
     return lower_to_edge(
         programs_of(hybrid_or_program_or_methods, engines),

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from intarsia.errors import HybridError
+
+if TYPE_CHECKING:
+    import torch
 
 _KEY = "intarsia_coverage"
 

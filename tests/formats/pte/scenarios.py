@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -336,6 +335,37 @@ def methods_on_one_state() -> Any:
     return {"errors": errors, "methods": list(after), "call": message(after), "unknown": message(getattr, after, "rea")}
 
 
+class Selection(torch.nn.Module):
+    """Rows and columns at numbers in tensors, which torch reads from there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> Any:
+        return self.layer(x[i]), x[:, j[0]] * 2, x[j.squeeze()] + 1
+
+
+@scenario
+def computed_numbers() -> Any:
+    """Parts that a number selects which nobody bounded."""
+    torch.manual_seed(0)
+    model = Selection().eval()
+    x = torch.randn(4, 3)
+    example = x, torch.tensor(2), torch.tensor([1], dtype=torch.int32)
+    hybrid = intarsia.compile(model, example, torch_executed_ops={"aten.mul"})
+    intarsia.save(hybrid, "numbers.pte")
+    program = intarsia.load("numbers.pte")
+    errors = []
+    for i, j in [(0, 0), (3, 2), (-1, -3), (-4, -1)]:
+        inputs = x, torch.tensor(i), torch.tensor([j], dtype=torch.int32)
+        errors += [
+            (one - other).abs().max().item() for one, other in zip(program(*inputs), model(*inputs), strict=True)
+        ]
+    beyond = message(program, x, torch.tensor(4), torch.tensor([0], dtype=torch.int32))
+    return {"errors": errors, "beyond": beyond}
+
+
 @scenario
 def tensors_without_dimensions() -> Any:
     """Engines that take and give them."""
@@ -407,13 +437,56 @@ def the_edge() -> Any:
     hybrids = compile_cache()
     portable = to_edge(hybrids, [], [Count()], constant_methods={"length": 4})
     partly = to_edge(hybrids, {"read": [XnnpackPartitioner()]}, generate_etrecord=True)
-    warnings.filterwarnings("ignore", "Mutation on a buffer")
     return {
-        "types": [type(portable) is EdgeProgramManager, sorted(portable.methods), Count.seen > 0],
+        "types": [isinstance(portable, EdgeProgramManager), sorted(portable.methods), Count.seen > 0],
         "constants": sorted(portable.config_methods),
         "delegates": [ids(manager.to_executorch(backend_config())) for manager in (portable, partly)],
         "record": partly._etrecord is not None,
     }
+
+
+@scenario
+def plans() -> Any:
+    """State of several methods, lowered without a word on memory, after passes and partitioners of users."""
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import ExecutorchBackendConfig
+    from executorch.exir.pass_base import ExportPass
+    from executorch.exir.passes import MemoryPlanningPass
+
+    from intarsia.executorch import to_edge
+
+    programs = intarsia.export(compile_cache())
+    intarsia.save(programs, "planned.pt2")
+    before = intarsia.load("planned.pt2")
+    edge = to_edge(programs, [])
+    made = {
+        "at once": edge,
+        "transformed": to_edge(programs, []).transform([ExportPass()]),
+        "partitioned": to_edge(programs, []).to_backend(XnnpackPartitioner()),
+    }
+    errors = {}
+    for name, manager in made.items():
+        manager.to_executorch().save("planned.pte")
+        before.reset()
+        errors[name] = compare_steps(before, intarsia.load("planned.pte"))
+    one, other = MemoryPlanningPass(share_mutable_buffers=True), MemoryPlanningPass(share_mutable_buffers=True)
+    configs = {
+        "own": ExecutorchBackendConfig(),
+        "by method": ExecutorchBackendConfig(memory_planning_pass={"read": one, "write": other}),
+    }
+    told = {name: message(to_edge(programs, []).to_executorch, config) for name, config in configs.items()}
+    single = to_edge({"write": programs["write"]}, []).to_executorch(ExecutorchBackendConfig())
+    return {"errors": errors, "told": told, "single": ids(single)}
+
+
+def compare_steps(before: Any, after: Any) -> float:
+    """The largest error of reading, writing and reading again."""
+    errors = []
+    for step in range(3):
+        x, position, rows = torch.randn(1, 8), torch.tensor([step]), torch.randn(30, 8)
+        for name, inputs in (("read", (rows,)), ("write", (x, position)), ("read", (rows,))):
+            errors.append((getattr(before, name)(*inputs) - getattr(after, name)(*inputs)).abs().max().item())
+    return max(errors)
 
 
 def ids(manager: Any) -> dict[str, list[str]]:
@@ -462,7 +535,7 @@ def engines_as_source() -> Any:
     """Engines of OpenVINO, and of a backend that ExecuTorch has no runtime for, as the operators that they were of."""
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
-    from intarsia.executorch import backend_config, to_edge
+    from intarsia.executorch import to_edge
 
     model = Cache().eval()
     hybrids = compile_cache(model)
@@ -476,8 +549,7 @@ def engines_as_source() -> Any:
             errors.append((program.read(rows) - model.read(rows)).abs().max().item())
     other, layers = build_standin()
     given = {"read": [XnnpackPartitioner()]}
-    warnings.filterwarnings("ignore", "Mutation on a buffer")
-    claimed = to_edge(hybrids, given, engines="source").to_executorch(backend_config())
+    claimed = to_edge(hybrids, given, engines="source").to_executorch()
     intarsia.save(other, "standin.pte", engines="source")
     x = torch.randn(3, 8)
     return {

@@ -156,6 +156,13 @@ def test_one_methods_activations_do_not_reach_the_state_of_another(child: dict[s
     assert facts["unknown"].endswith("Did you mean 'read'?")
 
 
+def test_computed_numbers_select_parts(child: dict[str, Any]) -> None:
+    facts = found(child, "computed_numbers")
+    assert len(facts["errors"]) == 12
+    assert max(facts["errors"]) < 1e-6
+    assert facts["beyond"].startswith("EngineError: method 'forward': found that ExecuTorch cannot run it")
+
+
 def test_engines_take_tensors_without_dimensions(child: dict[str, Any]) -> None:
     assert found(child, "tensors_without_dimensions") == [[True, [3, 4]], [True, []]]
 
@@ -199,6 +206,21 @@ def test_an_unknown_form_of_engines_is_told(child: dict[str, Any]) -> None:
     assert "engines: found 'sources', expected 'compiled' or 'source'. Did you mean 'source'?" in facts["no form"]
     assert "Did you mean 'compiled'?" in facts["edge form"]
     assert "standin.pt2: found engines='source', expected it for a .pte file only" in facts["pt2"]
+
+
+@pytest.mark.parametrize("manager", ["at once", "transformed", "partitioned"])
+def test_state_is_planned_rightly_without_a_word(child: dict[str, Any], manager: str) -> None:
+    assert found(child, "plans")["errors"][manager] < 1e-5
+
+
+@pytest.mark.parametrize("config", ["own", "by method"])
+def test_a_plan_that_would_overwrite_state_is_refused(child: dict[str, Any], config: str) -> None:
+    told = found(child, "plans")["told"][config]
+    assert told.startswith("ConventionError: ExecuTorch's memory plan: found a plan of its own for each of several")
+
+
+def test_a_single_method_may_be_planned_in_any_way(child: dict[str, Any]) -> None:
+    assert found(child, "plans")["single"] == {"write": ["OpenvinoBackend"]}
 
 
 def test_a_partitioner_that_claims_an_engine_is_refused(child: dict[str, Any]) -> None:

@@ -10,9 +10,10 @@ import torch
 from intarsia.core.method_names import DESCRIPTION
 from intarsia.errors import ConventionError, FormatError, IntarsiaError, first_line, near_match
 from intarsia.formats.pte.combination import untried_here
-from intarsia.formats.pte.delegates import delegate_engines, keep_state
+from intarsia.formats.pte.delegates import delegate_engines
 from intarsia.formats.pte.description import describe
 from intarsia.formats.pte.library import import_executorch, quiet_lowering
+from intarsia.formats.pte.manager import adopt
 from intarsia.formats.pte.sizes import check_bounds
 from intarsia.formats.pte.stand_ins import stand_in
 
@@ -72,8 +73,7 @@ def lower_to_edge(
         for name, one in stand_ins.items():
             with IntarsiaError.of_method(name):
                 delegate_engines(manager.exported_program(name), one.engines)
-        keep_state([manager.exported_program(name) for name in programs])
-    return manager
+    return adopt(manager, {name: one.engines for name, one in stand_ins.items()})
 
 
 def _by_method(partitioners: Partitioners, programs: Mapping[str, Any]) -> dict[str, list[Any]]:

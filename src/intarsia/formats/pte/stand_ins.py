@@ -20,6 +20,7 @@ from intarsia.errors import EngineError, MutationError
 from intarsia.formats.engines.calls import EngineReader
 from intarsia.formats.pte.operators import engine_operator
 from intarsia.formats.pte.positions import guard_positions
+from intarsia.formats.pte.selections import select_by_tensors
 
 DELEGATES: Mapping[str, str] = {"openvino": "OpenvinoBackend"}
 """Backends whose payloads ExecuTorch's runtime runs, and its name for each."""
@@ -61,6 +62,7 @@ def stand_in(program: torch.export.ExportedProgram) -> StandIns:
     check_places(program)
     names = {spec.arg.name: str(spec.target) for spec in program.graph_signature.input_specs if spec.target in engines}
     graph = _copy_graph(program.graph)
+    select_by_tensors(graph)
     for node in graph.find_nodes(op="call_function", target=RUN_ENGINE):
         name = names[node.args[1].name]
         with graph.inserting_before(node):
