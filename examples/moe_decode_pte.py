@@ -63,7 +63,8 @@ def decompose(program: torch.export.ExportedProgram) -> torch.export.ExportedPro
     """The program with the int4 product written out; everything else is as it was."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".isinstance.treespec, LeafSpec.. is deprecated", FutureWarning)
-        return program.run_decompositions({INT4_PRODUCT: int4_product})
+        decomposed: torch.export.ExportedProgram = program.run_decompositions({INT4_PRODUCT: int4_product})
+    return decomposed
 
 
 def answer_all(model: Any) -> Tensor:

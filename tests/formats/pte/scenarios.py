@@ -591,7 +591,7 @@ def foreign_files() -> Any:
     from executorch.exir import to_edge_transform_and_lower
 
     from intarsia.formats.pte import description, edge
-    from intarsia.formats.pte.library import quiet_lowering
+    from intarsia.formats.pte.library import lowering
     from intarsia.formats.pte.planning import backend_config
 
     intarsia.save(compile_layers(), "whole.pte")
@@ -602,10 +602,10 @@ def foreign_files() -> Any:
     Path("other.pte").write_bytes(b"\x93NUMPY" + bytes(100))
     Path("changed.pte").write_bytes(data[:64] + bytes(200) + data[264:])
     torch_program = torch.export.export(torch.nn.ReLU(), (torch.ones(3),))
-    with quiet_lowering():
+    with lowering():
         Path("foreign.pte").write_bytes(to_edge_transform_and_lower(torch_program).to_executorch().buffer)
     description.FORMAT_VERSION = 99
-    with quiet_lowering():
+    with lowering():
         lowered = edge.lower_to_edge({"forward": torch_program}).to_executorch(backend_config())
     Path("newer.pte").write_bytes(lowered.buffer)
     description.FORMAT_VERSION = 1

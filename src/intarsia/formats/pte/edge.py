@@ -10,9 +10,9 @@ import torch
 from intarsia.errors import ConventionError, FormatError, IntarsiaError, first_line, near_match
 from intarsia.formats.pte.delegates import delegate_engines
 from intarsia.formats.pte.description import DESCRIPTION, describe
-from intarsia.formats.pte.library import import_executorch, quiet_lowering
+from intarsia.formats.pte.library import import_executorch, lowering
 from intarsia.formats.pte.manager import adopt
-from intarsia.formats.pte.sizes import check_bounds
+from intarsia.formats.pte.sizes import check_bounds, check_open
 from intarsia.formats.pte.stand_ins import stand_in
 
 Partitioners = Sequence[Any] | Mapping[str, Sequence[Any]] | None
@@ -54,7 +54,7 @@ def lower_to_edge(
         with IntarsiaError.of_method(name):
             stand_ins[name] = stand_in(program)
     text = describe(programs, {name: one.engines for name, one in stand_ins.items()})
-    with quiet_lowering():
+    with lowering():
         try:
             manager = exir.to_edge_transform_and_lower(
                 {name: one.program for name, one in stand_ins.items()},
@@ -68,6 +68,7 @@ def lower_to_edge(
             raise _refused(error) from error
         for name, one in stand_ins.items():
             with IntarsiaError.of_method(name):
+                check_open(one.program)
                 delegate_engines(manager.exported_program(name), one.engines)
     return adopt(manager, {name: one.engines for name, one in stand_ins.items()})
 
