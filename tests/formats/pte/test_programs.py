@@ -97,6 +97,18 @@ def test_sizes_beyond_their_ranges_are_told_as_by_the_program_of_a_pt2(child: di
     assert "found size 10 in dimension 1 (shape [1, 10, 8]), expected 2 to 9" in told[1][1]
 
 
+def test_sizes_of_what_is_split_stay_open(child: dict[str, Any]) -> None:
+    facts = found(child, "operators_that_return_lists")
+    assert len(facts["errors"]) == 8
+    assert max(facts["errors"]) < 1e-6
+    assert facts["unchanged"], "the program that was saved"
+
+
+def test_a_partitioner_that_fixes_a_size_is_refused(child: dict[str, Any]) -> None:
+    told = found(child, "operators_that_return_lists")["fixed"]
+    assert "input 'x': found that ExecuTorch or a partitioner fixes its size in dimension 0 at 16" in told
+
+
 def test_engines_compute_in_the_precision_that_they_were_compiled_for(child: dict[str, Any]) -> None:
     facts = found(child, "precision")
     assert facts["equal"] == [True, True]
@@ -185,6 +197,29 @@ def test_partitioners_take_what_engines_leave_by_method(child: dict[str, Any]) -
     assert partly == {"read": ["OpenvinoBackend", "XnnpackBackend"], "write": ["OpenvinoBackend"]}
 
 
+def test_engines_can_stay_the_operators_that_they_were_of(child: dict[str, Any]) -> None:
+    facts = found(child, "engines_as_source")
+    assert len(facts["errors"]) == 6
+    assert max(facts["errors"]) < 1e-4
+    assert facts["delegates"] == ["XnnpackBackend"]
+    assert facts["claimed"] == {"read": ["XnnpackBackend"]}
+
+
+def test_an_engine_without_a_runtime_is_named_or_stays_torch(child: dict[str, Any]) -> None:
+    facts = found(child, "engines_as_source")
+    for told in (facts["compiled standin"], facts["edge"]):
+        assert "engine 'standin_0': found an engine of the backend 'standin', which ExecuTorch has no runtime" in told
+        assert "engines='source'" in told
+    assert facts["standin"] < 1e-5
+
+
+def test_an_unknown_form_of_engines_is_told(child: dict[str, Any]) -> None:
+    facts = found(child, "engines_as_source")
+    assert "engines: found 'sources', expected 'compiled' or 'source'. Did you mean 'source'?" in facts["no form"]
+    assert "Did you mean 'compiled'?" in facts["edge form"]
+    assert "standin.pt2: found engines='source', expected it for a .pte file only" in facts["pt2"]
+
+
 @pytest.mark.parametrize("manager", ["at once", "transformed", "partitioned"])
 def test_state_is_planned_rightly_without_a_word(child: dict[str, Any], manager: str) -> None:
     assert found(child, "plans")["errors"][manager] < 1e-5
@@ -245,15 +280,48 @@ def test_a_delegate_that_is_not_as_its_engine_is_found(child: dict[str, Any], ch
     [
         ("cut", "FormatError: cut.pte: found "),
         ("short", "FormatError: short.pte: found 20 bytes, where its header says "),
+        ("last byte", "FormatError: last byte.pte: found 47 bytes after its last segment"),
+        ("seal", "FormatError: seal.pte: found no seal at its end"),
+        ("small seal", "UnsupportedVersion: small seal.pte: found format version 99"),
+        ("longer", "FormatError: longer.pte: found 49 bytes after its last segment"),
+        ("longer edge", "FormatError: longer edge.pte: found 100 bytes after its last segment"),
         ("empty", "FormatError: empty.pte: found an empty file"),
         ("other", "FormatError: other.pte: found a NumPy array"),
-        ("changed", "FormatError: changed.pte: found contents that ExecuTorch cannot read"),
+        ("zip", "FormatError: zip.pte: found an archive that is cut short or damaged"),
+        ("changed", "FormatError: changed.pte: found bytes that do not match its SHA-256"),
+        ("noise", "FormatError: noise.pte: found a program that cannot be read"),
         ("foreign", "FormatError: foreign.pte: found a file of another tool"),
         ("newer", "UnsupportedVersion: newer.pte: found format version 99"),
         ("missing", "FormatError: missing.pte: found no file"),
         ("ending", "FormatError: whole.pt2: found an ExecuTorch program"),
-        ("verify", "FormatError: whole.pte: found a .pte file, which has no hashes"),
+        ("verify", "FormatError: edge.pte: found a file without hashes"),
+        ("rebuild", "FormatError: whole.pte: found a .pte file, which has no portable forms of engines"),
     ],
 )
-def test_a_file_that_is_not_right_is_told(child: dict[str, Any], file: str, told: str) -> None:
+def test_a_file_that_is_not_right_is_told_before_native_code_sees_it(
+    child: dict[str, Any], file: str, told: str
+) -> None:
     assert told in found(child, "foreign_files")[file]
+
+
+def test_one_flipped_bit_is_found_wherever_it_is(child: dict[str, Any]) -> None:
+    for told in found(child, "foreign_files")["flips"]:
+        assert told.startswith("FormatError: flipped.pte: found "), told
+        assert "Copy or save the file again" in told or "file of an unknown kind" in told, told
+
+
+def test_files_with_and_without_hashes_run(child: dict[str, Any]) -> None:
+    assert found(child, "foreign_files")["equal"]
+
+
+def test_a_file_in_the_place_of_the_one_that_was_loaded_is_not_run(child: dict[str, Any]) -> None:
+    assert (
+        "found another file in its place, expected the file that was loaded"
+        in found(child, "foreign_files")["replaced"]
+    )
+
+
+def test_differences_are_told_across_kinds_of_files(child: dict[str, Any]) -> None:
+    same = [0, ["no difference"]]
+    other = [1, ["signature, size s0", "  - 0 to 8", "  + 0 to 9"]]
+    assert found(child, "differences") == [same, same, other]

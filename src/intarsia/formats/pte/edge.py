@@ -7,9 +7,11 @@ from typing import Any
 
 import torch
 
+from intarsia.core.method_names import DESCRIPTION
 from intarsia.errors import ConventionError, FormatError, IntarsiaError, first_line, near_match
+from intarsia.formats.pte.combination import untried_here
 from intarsia.formats.pte.delegates import delegate_engines
-from intarsia.formats.pte.description import DESCRIPTION, describe
+from intarsia.formats.pte.description import describe
 from intarsia.formats.pte.library import import_executorch, lowering
 from intarsia.formats.pte.manager import adopt
 from intarsia.formats.pte.sizes import check_bounds, check_open
@@ -26,6 +28,7 @@ def lower_to_edge(
     compile_config: Any = None,
     constant_methods: Mapping[str, Any] | None = None,
     generate_etrecord: bool = False,
+    sealed: bool = False,
 ) -> Any:
     """ExecuTorch's `EdgeProgramManager` of programs; see `intarsia.executorch.to_edge`.
 
@@ -36,6 +39,7 @@ def lower_to_edge(
         compile_config: As for `to_edge`.
         constant_methods: As for `to_edge`.
         generate_etrecord: As for `to_edge`.
+        sealed: Whether the file will end with a seal.
 
     Raises:
         EngineUnavailable: ExecuTorch is not installed, or its versions do not go together.
@@ -53,14 +57,14 @@ def lower_to_edge(
     for name, program in programs.items():
         with IntarsiaError.of_method(name):
             stand_ins[name] = stand_in(program)
-    text = describe(programs, {name: one.engines for name, one in stand_ins.items()})
+    description = describe(programs, {name: one.engines for name, one in stand_ins.items()}, sealed=sealed)
     with lowering():
         try:
             manager = exir.to_edge_transform_and_lower(
                 {name: one.program for name, one in stand_ins.items()},
                 transform_passes=transform_passes,
                 partitioner=chosen,
-                constant_methods={**(constant_methods or {}), DESCRIPTION: text},
+                constant_methods={**(constant_methods or {}), DESCRIPTION: description.to_text()},
                 compile_config=compile_config,
                 generate_etrecord=generate_etrecord,
             )
@@ -95,5 +99,6 @@ def _refused(error: Exception) -> FormatError:
         "ExecuTorch",
         found=f"that it cannot lower the program ({type(error).__name__}: {first_line(error)})",
         expected="one that it takes",
+        consequence=untried_here(),
         fix="Keep the operator concerned in an engine, or decompose it before the export.",
     )

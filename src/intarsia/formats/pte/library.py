@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from intarsia.errors import EngineUnavailable
-from intarsia.formats.pte.combination import check_combination
+from intarsia.formats.pte.combination import FIX, check_combination, untried_here
 
 # torchao, which ExecuTorch imports, complains of kernels that it lacks here and of its own use of torch.
 _TALKATIVE = ("torchao", "torch.utils._pytree")
@@ -34,8 +34,9 @@ def import_executorch(module: str) -> ModuleType:
         raise EngineUnavailable(
             "ExecuTorch",
             found=f"that the module 'executorch.{module}' cannot be imported ({error})",
-            expected="executorch 1.5.1",
-            fix="Install the extra intarsia[pte], or: pip install 'executorch==1.5.1' 'openvino>=2025.4,<2026'",
+            expected="one that can",
+            consequence=untried_here(),
+            fix=FIX,
         ) from error
 
 
@@ -57,7 +58,7 @@ def _sizes_left_open() -> Iterator[None]:
     It takes the list that `split` or `unbind` returns for its first tensor, and asks for the first size of that as a
     number: the size becomes that of the example, in the program that was given as well. It verifies all that it did.
     """
-    verifier = import_executorch("exir.verification.verifier")
+    verifier: Any = import_executorch("exir.verification.verifier")
     original: Any = verifier.EdgeOpArgValidator
 
     class Validator(original):  # type: ignore[misc]  # it is known at run time only
