@@ -17,7 +17,7 @@ from intarsia.core.sections import FORMAT_VERSION, PREAMBLE
 from intarsia.errors import EngineError
 
 
-def _pack(payload: bytes = b"payload", source: bytes | None = b"the source") -> bytes:
+def _pack(payload: bytes | None = b"payload", source: bytes | None = b"the source") -> bytes:
     built = BuiltEngine(payload, source, "1.2", "CPU", {"HINT": "x", "n": 3})
     return pack_engine(built, name="demo_3", backend="demo", signature="(f32[b]) -> (f32[b])")
 
@@ -41,6 +41,15 @@ def test_sections_are_aligned_and_may_be_empty(payload: bytes) -> None:
     assert container.source is None
     assert bytes(container.payload) == payload
     assert (len(data) - len(payload)) % 64 == 0
+
+
+def test_a_backend_may_give_its_source_alone() -> None:
+    container = EngineContainer.unpack(memoryview(_pack(None)))
+    container.verify()
+    assert container.payload is None
+    assert (container.payload_bytes, container.payload_sha256) == (0, "")
+    assert container.source is not None
+    assert bytes(container.source) == b"the source"
 
 
 def test_equal_content_has_an_equal_digest() -> None:

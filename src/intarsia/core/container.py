@@ -6,7 +6,7 @@ Integers are little-endian. Each section starts at a multiple of 64 bytes; the g
 last section. The header's `sections` lists name, offset (from the first multiple of 64 after the header), size and
 SHA-256 of each:
 
-- `payload`, unless it was left out: the compiled engine;
+- `payload`, unless the backend gave none or it was left out: the compiled engine;
 - `source`, if the backend gave one: the portable form, without the large constants in it;
 - `constant`, once for each constant that stands here. Its `constants` lists where in the portable form which one
   belongs; what no section has is stored beside the container, see `intarsia.core.constants`.
@@ -302,7 +302,9 @@ def pack_engine(built: BuiltEngine, *, name: str, backend: str, signature: str) 
         "signature": signature,
         "options": dict(built.options),
     }
-    contents = [Content("payload", _sha256(built.payload), memoryview(built.payload))]
+    contents: list[Content] = []
+    if built.payload is not None:
+        contents.append(Content("payload", _sha256(built.payload), memoryview(built.payload)))
     constants: list[Constant] = []
     if built.source is not None:
         rest, constants, parts = _split(built.source, built.constants)
