@@ -299,6 +299,17 @@ REFUSED: dict[str, tuple[Callable[[Any], None], str]] = {
         set_in("graph_module", "graph", "nodes", 0, "inputs", 0, "arg", value={"as_code": "x"}),
         "the kind 'as_code'",
     ),
+    "a number for a text": (set_in("graph_module", "graph", "nodes", 0, "target", value=3), "expected a text"),
+    "a number for a truth": (
+        set_in("graph_module", "graph", "tensor_values", "x", "requires_grad", value=1),
+        "expected true or false",
+    ),
+    "a number of no dtype": (
+        set_in("graph_module", "graph", "tensor_values", "x", "dtype", value=99),
+        "found 99, expected a number of a ScalarType",
+    ),
+    "a list for a mapping": (set_in("graph_module", "graph", "tensor_values", value=[]), "expected a mapping"),
+    "a mapping for a list": (set_in("graph_module", "graph", "nodes", value={}), "expected a list"),
     "a list for a node": (set_in("graph_module", "graph", "nodes", 0, value=[]), "expected a Node"),
     "a node without a target": (set_in("graph_module", "graph", "nodes", 0, value={}), "expected a Node"),
     "a device with a path": (
