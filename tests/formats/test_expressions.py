@@ -81,6 +81,8 @@ OTHER = {
     "many terms": f"Mul({LONG}, {LONG})",
     "a power of many terms": f"Pow({LONG}, Integer(3))",
     "many levels": "Add(" * 40 + "Integer(1)" + ")" * 40,
+    "a quoted function": "'Add'(Integer(1), Integer(2))",
+    "long numbers, often": f"Add({', '.join([f'Mul(Integer({9 * 10**37}), {SYMBOL})'] * 199)})",
     "a long text": f"Add({', '.join([SYMBOL] * 2000)})",
 }
 
