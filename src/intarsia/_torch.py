@@ -48,11 +48,14 @@ __all__ = [
     "bounds_of",
     "buffers_of",
     "close_container",
+    "compile_package",
     "container_kind",
     "deserialize_graph",
     "dtype_codes",
+    "find_compiler",
     "graph_schema",
     "higher_order_operators",
+    "inductor_options",
     "int_bounds",
     "is_buffer",
     "is_guard_module",
@@ -63,6 +66,7 @@ __all__ = [
     "new_symbol",
     "non_persistent_buffers",
     "open_container",
+    "open_runner",
     "operator_name",
     "pytree",
     "pytree_convention",
@@ -490,6 +494,84 @@ def registered_containers() -> dict[str, RegisteredContainer]:
         for name, kind in pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.items()
         if name != pytree.NO_SERIALIZED_TYPE_NAME_FOUND
     }
+
+
+def inductor_options() -> frozenset[str]:
+    """Names of inductor's settings. Its functions are documented, but its module has a private name."""
+    import torch._inductor
+
+    return frozenset(torch._inductor.list_options())
+
+
+def find_compiler() -> str:
+    """The C++ compiler that inductor would call.
+
+    Raises:
+        RuntimeError: There is none. Torch tells it by an error of its own, when a compile has come as far as that.
+    """
+    from torch._inductor.cpp_builder import get_cpp_compiler
+
+    return str(get_cpp_compiler())
+
+
+def compile_package(
+    programs: Mapping[str, torch.export.ExportedProgram], path: str, options: Mapping[str, Any]
+) -> None:
+    """Write an AOTInductor package of programs, by the names that they have in it.
+
+    `torch._inductor.aoti_compile_and_package` is documented, but packs one program; and it wants example inputs, of
+    which it reads structure and device, and takes shapes from the graph: its fake tensors serve for both. What
+    compiling says of torch's own code is kept from the user.
+    """
+    from torch._inductor import aot_compile
+    from torch._inductor.package.package import package_aoti
+
+    files: Any = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, program in programs.items():
+            placeholders = {node.name: node.meta["val"] for node in program.graph.find_nodes(op="placeholder")}
+            specs = [spec for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
+            given = [placeholders.get(spec.arg.name, getattr(spec.arg, "value", None)) for spec in specs]
+            args, kwargs = pytree.tree_unflatten(given, program.call_spec.in_spec)
+            module = program.module(check_guards=False)
+            files[name] = aot_compile(module, args, kwargs, options={**options, "aot_inductor.package": True})
+        package_aoti(path, files)
+
+
+class Runner(typing.Protocol):
+    """Compiled code that is ready to run."""
+
+    def run(self, inputs: list[torch.Tensor], /) -> list[torch.Tensor]:
+        """Run it on its tensor inputs, in order."""
+
+    def extract_constants_map(self, use_inactive: bool, /) -> dict[str, torch.Tensor]:  # noqa: FBT001 - torch's own
+        """Its state by the names that it has in the model: views of the memory that it reads and writes."""
+
+    def update_constant_buffer(
+        self,
+        tensors: dict[str, torch.Tensor],
+        use_inactive: bool,  # noqa: FBT001
+        validate_full_updates: bool,  # noqa: FBT001
+        user_managed: bool,  # noqa: FBT001
+        /,
+    ) -> None:
+        """Take other tensors for its state, in their own memory where it is to borrow them."""
+
+
+def open_runner(library: str, device: str) -> Runner:
+    """Load a library that AOTInductor made; its file may be removed afterwards.
+
+    `aoti_load_package` unpacks into a folder that is left over after a crash, and has no way to read state.
+    """
+    runners = torch._C._aoti
+    runner: Any = (
+        runners.AOTIModelContainerRunnerCpu(library, 1)
+        if device == "cpu"
+        else runners.AOTIModelContainerRunnerCuda(library, 1, device, "")
+    )
+    opened: Runner = runner
+    return opened
 
 
 @cache

@@ -13,7 +13,7 @@ from intarsia.cli.inputs import Allow, Imports, loading
 from intarsia.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from intarsia.core.vectors import Vectors
     from intarsia.report.difference import Change, Side
@@ -30,10 +30,12 @@ class _Opened(NamedTuple):
     Attributes:
         sides: Its methods, by name.
         vectors: Its test vectors, without calls where it has none; None where such a file has no place for any.
+        stored: Size and hash of what a `.pte` stores, by what it is.
     """
 
     sides: dict[str, Side]
     vectors: Vectors | None
+    stored: Mapping[str, str] | None = None
 
 
 def compare_files(
@@ -50,13 +52,15 @@ def compare_files(
     vectors. How nodes and sizes are numbered does not count, nor what one of the files does not tell. Nothing is run.
     Exit code 1 when something differs.
     """
-    from intarsia.report.difference import compare_methods
+    from intarsia.report.difference import compare_methods, compare_stored
     from intarsia.report.vectors import compare_vectors
 
     one, other = (_open(file, imports, allow) for file in (before, after))
     changes = compare_methods(one.sides, other.sides)
     if one.vectors is not None and other.vectors is not None:
         changes += compare_vectors(one.vectors, other.vectors)
+    if one.stored is not None and other.stored is not None:
+        changes += compare_stored(one.stored, other.stored)
     if as_json:
         facts = {"before": str(before), "after": str(after), "changes": [change._asdict() for change in changes]}
         typer.echo(json.dumps(facts, indent=2))
@@ -74,31 +78,49 @@ def _open(file: Path, imports: Sequence[str] | None, allow: Sequence[str] | None
 
 
 def _open_pt2(file: Path, allow: Sequence[str] | None) -> _Opened:
+    from intarsia import api
     from intarsia.core.vectors import Vectors
-    from intarsia.formats.loading import load_methods
+    from intarsia.formats.archive.layout import METHOD
+    from intarsia.formats.manifest import Manifest
     from intarsia.report.difference import Side
+    from intarsia.runtime.program import Program
 
     sides = {}
-    vectors = None
-    for name, method in load_methods(file, allow=allow or ()).items():
-        if method.check is not None:
-            method.check()
-        sides[name] = Side(method.program, method.manifest.versions if method.manifest else {})
-        if vectors is None and method.manifest is not None:
-            vectors = method.vectors() if method.vectors else Vectors((), {}, {})
+    loaded = api.load_pt2(file, allow=allow or ())
+    programs = {METHOD: loaded} if isinstance(loaded, Program) else {name: getattr(loaded, name) for name in loaded}
+    vectors = loaded.test_vectors
+    for name, program in programs.items():
+        program.check()
+        versions = {}
+        if isinstance(manifest := program.manifest, Manifest):
+            versions = manifest.versions
+            vectors = vectors or Vectors((), {}, {})
+        sides[name] = Side(program.exported_program, versions)
     return _Opened(sides, vectors)
 
 
 def _open_pte(file: Path) -> _Opened:
-    from intarsia.formats.pte.loading import read_pte
+    from intarsia.formats.pte.contents import read_pte
+    from intarsia.formats.pte.description import read_boundary
     from intarsia.report.difference import Side
 
-    described = read_pte(file)
+    contents = read_pte(file, digests=True)
+    described = contents.description
     sides = {}
-    for name, boundary in described.boundaries.items():
-        engines = {engine.name: engine.texts() for engine in described.engines[name]}
-        sides[name] = Side(boundary, described.versions, engines)
-    return _Opened(sides, None)
+    for name, manifest in described.manifests.items():
+        engines = {
+            engine.constant: {
+                "name": engine.name,
+                "backend": engine.backend,
+                "version": engine.backend_version,
+                "target": engine.target,
+                "signature": engine.signature,
+            }
+            for engine in manifest.engines
+        }
+        boundary = read_boundary(described.boundaries[name], str(file))
+        sides[name] = Side(boundary, described.versions, engines, contents.plans[name])
+    return _Opened(sides, None, contents.stored)
 
 
 def _print(changes: Sequence[Change]) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -65,7 +66,10 @@ def _examine_backend(name: str) -> PartFacts:
 
 def _examine_pte() -> PartFacts:
     """Whether ExecuTorch runs engines here; in a process of its own, for what does not go together crashes."""
-    return _examine_extra("pte", "format", _try_pte)
+    from intarsia.formats.pte.combination import untried_here
+
+    facts = _examine_extra("pte", "format", _try_pte)
+    return replace(facts, note=untried_here()) if facts.state == "works" else facts
 
 
 def _examine_extra(

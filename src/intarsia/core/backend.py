@@ -30,8 +30,9 @@ class BuiltEngine:
     """What `Backend.build` returns: the sections of an engine container, and facts about them.
 
     Attributes:
-        payload: Compiled engine, in the backend's own serialisation.
-        source: Portable form from which `Backend.rebuild` makes the engine anew, or None.
+        payload: Compiled engine, in the backend's own serialisation; or None where the library keeps none, and every
+            engine is made of its source.
+        source: Portable form from which `Backend.rebuild` makes the engine anew, or None. There is one of the two.
         backend_version: Version of the library that built the payload.
         target: What the payload was compiled for, as text that a person can read ("CPU x86-64 avx2").
         options: Options that `rebuild` needs again; JSON values only.
@@ -43,7 +44,7 @@ class BuiltEngine:
         b'compiled'
     """
 
-    payload: bytes
+    payload: bytes | None
     source: bytes | None
     backend_version: str
     target: str

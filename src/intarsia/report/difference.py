@@ -14,11 +14,12 @@ from torch.export import ExportedProgram
 from intarsia.core.container import EngineContainer
 from intarsia.core.engine_calls import read_containers
 from intarsia.errors import shorten
+from intarsia.report.executorch import Plan
 from intarsia.report.graph_lines import Symbols, graph_lines
 from intarsia.report.program import EngineFacts, LeafFacts, describe_program
 from intarsia.report.values import bytes_of, digest
 
-Part = Literal["method", "version", "signature", "state", "engine", "graph", "test vector"]
+Part = Literal["method", "version", "signature", "state", "engine", "graph", "test vector", "content"]
 _LINE_WIDTH = 200
 
 
@@ -30,11 +31,13 @@ class Side(NamedTuple):
         versions: What wrote it -> version; empty when the file does not tell.
         engines: Where the program is no more than a boundary, which has the inputs, ranges and structures of another
             and computes nothing, what is known of that one's engines: by constant, texts by what they concern.
+        plan: Then also what a file for ExecuTorch tells of outputs and calls.
     """
 
     program: ExportedProgram
     versions: Mapping[str, str]
     engines: Mapping[str, Mapping[str, str]] | None = None
+    plan: Plan | None = None
 
 
 class Change(NamedTuple):
@@ -83,6 +86,16 @@ def compare_methods(before: Mapping[str, Side], after: Mapping[str, Side]) -> li
     return changes
 
 
+def compare_stored(before: Mapping[str, str], after: Mapping[str, str]) -> list[Change]:
+    """How what two files for ExecuTorch store differs: size and hash of each thing, by name.
+
+    Example:
+        >>> compare_stored({"weights": "8 bytes, 5a"}, {"weights": "8 bytes, f0"})[0][1:]
+        ('content', 'weights', '8 bytes, 5a', '8 bytes, f0')
+    """
+    return [Change("", *found) for found in compare_texts("content", before, after)]
+
+
 _Texts = Mapping[str, str]
 _Found = tuple[Part, str, str | None, str | None]
 
@@ -100,6 +113,7 @@ class _Reading(NamedTuple):
     state: _Texts | None = None
     values: Mapping[str, torch.Tensor] | None = None
     graph: Sequence[str] | None = None
+    plan: Plan | None = None
 
 
 def _read(side: Side) -> _Reading:
@@ -109,7 +123,11 @@ def _read(side: Side) -> _Reading:
     sizes = {f"size {symbols.rename(size)}": values for size, values in facts.ranges.items()}
     known = {**{f"input {name}": text for name, text in inputs.items()}, **sizes, **_structures(program)}
     if side.engines is not None:
-        return _Reading(side.versions, known, side.engines)
+        engines = {
+            name: {fact: symbols.rename(text) if fact == "signature" else text for fact, text in texts.items()}
+            for name, texts in side.engines.items()
+        }
+        return _Reading(side.versions, known, engines, plan=side.plan)
     containers = read_containers(program)
     state = {entry.name: f"{entry.kind} {entry.type}" for entry in facts.state}
     return _Reading(
@@ -164,6 +182,14 @@ def _compare(one: _Reading, other: _Reading) -> Iterator[_Found]:
     yield from _compare_engines(one, other)
     if one.graph is not None and other.graph is not None:
         yield from _compare_graphs(one.graph, other.graph)
+    if one.plan is not None and other.plan is not None:
+        yield from _compare_plans(one.plan, other.plan)
+
+
+def _compare_plans(one: Plan, other: Plan) -> Iterator[_Found]:
+    outputs = ({f"output {i}": text for i, text in enumerate(plan.outputs)} for plan in (one, other))
+    yield from compare_texts("signature", *outputs)
+    yield from compare_texts("graph", *(_count_texts(plan.calls, "call") for plan in (one, other)))
 
 
 def _told_by_both(one: _Texts, other: _Texts) -> tuple[_Texts, _Texts]:
@@ -208,7 +234,11 @@ def _counts(lines: Sequence[str]) -> _Texts:
     calls = (line.partition(" = ")[2] for line in lines if line.lstrip().startswith("%"))
     counts = Counter(call.partition("(")[0] for call in calls)
     del counts["operator.getitem"]  # it follows from the operator whose result it takes apart
-    return {name: f"{count} node{'' if count == 1 else 's'}" for name, count in counts.items()}
+    return _count_texts(counts, "node")
+
+
+def _count_texts(counts: Mapping[str, int], noun: str) -> dict[str, str]:
+    return {name: f"{count} {noun}{'' if count == 1 else 's'}" for name, count in counts.items()}
 
 
 def _line(text: str | None) -> str | None:

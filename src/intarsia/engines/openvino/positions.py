@@ -16,13 +16,13 @@ from torch.export.graph_signature import InputKind
 from intarsia._torch import OpOverload
 from intarsia.core.dim import Size
 from intarsia.core.positions import check_positions
+from intarsia.engines.nodes import operator_name
 from intarsia.engines.openvino.table import (
     CASTS,
     INDEX_ARGUMENTS,
     MASK_ARGUMENTS,
     MOVERS,
     POSITION_WRITES,
-    operator_name,
 )
 from intarsia.errors import EngineBuildFailed
 

@@ -51,6 +51,7 @@ def delegate_engines(program: torch.export.ExportedProgram, engines: Mapping[str
     for module in program.graph_module.modules():
         if isinstance(module, lowered):
             _check_unclaimed(module)
+    _name_outputs(program)
     program.graph.eliminate_dead_code()
     program.graph.lint()
     program.graph_module.recompile()
@@ -108,6 +109,14 @@ def _delegate(program: torch.export.ExportedProgram, node: Node, name: str, cont
             if user is not node:
                 graph.erase_node(user)
     graph.erase_node(node)
+
+
+def _name_outputs(program: torch.export.ExportedProgram) -> None:
+    """Have the signature name outputs as the graph does now."""
+    values: Any = program.graph.output_node().args[0]
+    for spec, value in zip(program.graph_signature.output_specs, values, strict=True):
+        if isinstance(spec.arg, TensorArgument):
+            spec.arg = TensorArgument(value.name)
 
 
 def _used(node: Node) -> dict[int, list[Node]]:

@@ -13,13 +13,14 @@ from torch.fx import Graph, GraphModule, Node
 from intarsia._torch import is_training, run_decompositions
 from intarsia.core.backend import WIDENED
 from intarsia.core.container import EngineContainer
-from intarsia.core.engine_calls import engine_calls
+from intarsia.core.engine_calls import check_places
 from intarsia.core.op import RUN_ENGINE
 from intarsia.core.signature import EngineSignature
 from intarsia.errors import EngineError, MutationError
 from intarsia.formats.engines.calls import EngineReader
 from intarsia.formats.pte.operators import engine_operator
 from intarsia.formats.pte.positions import guard_positions
+from intarsia.formats.pte.selections import select_by_tensors
 
 DELEGATES: Mapping[str, str] = {"openvino": "OpenvinoBackend"}
 """Backends whose payloads ExecuTorch's runtime runs, and its name for each."""
@@ -58,9 +59,10 @@ def stand_in(program: torch.export.ExportedProgram) -> StandIns:
     engines = EngineReader().read(program)
     for name, container in engines.items():
         _check_portable(name, container)
-    _check_places(program)
+    check_places(program)
     names = {spec.arg.name: str(spec.target) for spec in program.graph_signature.input_specs if spec.target in engines}
     graph = _copy_graph(program.graph)
+    select_by_tensors(graph)
     for node in graph.find_nodes(op="call_function", target=RUN_ENGINE):
         name = names[node.args[1].name]
         with graph.inserting_before(node):
@@ -77,7 +79,7 @@ def _check_portable(name: str, container: EngineContainer) -> None:
             subject,
             found=f"an engine of the backend {container.backend!r}, which ExecuTorch has no runtime for",
             expected=f"one of {', '.join(DELEGATES)}",
-            fix="Compile the model with that backend, or save it as a .pt2 file.",
+            fix="Leave its operators to other delegates and kernels with engines='source', or save a .pt2 file.",
         )
     if container.payload is None:
         raise EngineError(
@@ -123,18 +125,6 @@ def _check_writes(program: torch.export.ExportedProgram) -> None:
                 expected="writes to buffers only",
                 consequence="ExecuTorch would lose the write.",
                 fix="Return the new value, or register what is written as a buffer.",
-            )
-
-
-def _check_places(program: torch.export.ExportedProgram) -> None:
-    own = {node.name for node in program.graph.find_nodes(op="call_function", target=RUN_ENGINE)}
-    for call in engine_calls(program.graph_module):
-        if call.node not in own:
-            raise EngineError(
-                f"engine {call.engine}",
-                found=f"it in a body of the operator %{call.node}",
-                expected="an engine in the program's own graph",
-                fix="Keep the operators of the body in torch with torch_executed_ops.",
             )
 
 
