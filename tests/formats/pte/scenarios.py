@@ -692,6 +692,42 @@ def arity() -> Any:
 
 
 @scenario
+def command_line() -> Any:
+    """What `inspect` and `check` tell of files, and what is said of engines of another version."""
+    from typer.testing import CliRunner
+
+    from intarsia.cli.application import app
+    from intarsia.engines.openvino import OpenVINOBackend
+    from intarsia.formats.pte import combination
+
+    intarsia.save(compile_nested(), "one.pte")
+    intarsia.save(compile_cache(), "several.pte")
+    Path("damaged.pte").write_bytes(Path("one.pte").read_bytes()[:-200])
+
+    def run(*arguments: str) -> Any:
+        result = CliRunner().invoke(app, list(arguments), prog_name="intarsia")
+        shown = json.loads(result.stdout) if "--json" in arguments else result.output.splitlines()
+        return [result.exit_code, shown]
+
+    told = {name: run("inspect", "--json", f"{name}.pte") for name in ("one", "several")}
+    told["drawn"] = run("inspect", "several.pte")
+    told["check"] = run("check", "one.pte")
+    told["json"] = run("check", "--json", "one.pte")
+    told["damaged"] = run("check", "damaged.pte")
+    found, combination._version = (
+        combination._version,
+        lambda package: {"executorch": "", "openvino": "2025.4.1"}[package],
+    )
+    told["without"] = run("check", "one.pte")
+    combination._version = found
+    accepts, OpenVINOBackend.accepts = OpenVINOBackend.accepts, lambda *_: "it was built for a Z80"
+    told["other"] = run("check", "one.pte")
+    told["load"] = message(intarsia.load, "one.pte")
+    OpenVINOBackend.accepts = accepts
+    return told
+
+
+@scenario
 def foreign_files() -> Any:
     """Files that are cut, changed, of other tools and of other versions; none may reach native code."""
     from executorch.exir import to_edge_transform_and_lower
