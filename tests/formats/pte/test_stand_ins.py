@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ import intarsia
 from builders.standin import engine_tensor
 from intarsia.errors import EngineError, MutationError
 from intarsia.formats.pte.stand_ins import stand_in
+from intarsia.surgery import restore
 
 RUN_ENGINE = torch.ops.intarsia.run_engine.default
 
@@ -71,3 +74,19 @@ def test_a_write_that_would_be_lost_is_refused() -> None:
     program = torch.export.export(Write(), (torch.ones(3),))
     with pytest.raises(MutationError, match="input 'x': found a write to it"):
         stand_in(program)
+
+
+def test_an_engine_in_a_body_of_an_operator_is_refused() -> None:
+    engine = engine_tensor("double", "(f32[3]) -> (f32[3])")
+    body, graph = torch.fx.Graph(), torch.fx.Graph()
+    x, held = body.placeholder("x"), body.placeholder("held")
+    results = body.call_function(RUN_ENGINE, ([x], held, "(f32[3]) -> (f32[3])"))
+    body.output((body.call_function(operator.getitem, (results, 0)),))
+    operands = graph.get_attr("body"), (graph.placeholder("x"), graph.get_attr("engine"))
+    call = graph.call_function(torch.ops.higher_order.strict_mode, operands)
+    graph.output(call)
+    hybrid = torch.fx.GraphModule({"body": torch.fx.GraphModule({}, body), "engine": engine}, graph)
+    program = intarsia.export(hybrid, (torch.ones(3),))
+    for refuse in (stand_in, restore):
+        with pytest.raises(EngineError, match="in a body of the operator %strict_mode, expected an engine in"):
+            refuse(program)
