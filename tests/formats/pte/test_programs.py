@@ -97,6 +97,18 @@ def test_sizes_beyond_their_ranges_are_told_as_by_the_program_of_a_pt2(child: di
     assert "found size 10 in dimension 1 (shape [1, 10, 8]), expected 2 to 9" in told[1][1]
 
 
+def test_sizes_of_what_is_split_stay_open(child: dict[str, Any]) -> None:
+    facts = found(child, "operators_that_return_lists")
+    assert len(facts["errors"]) == 8
+    assert max(facts["errors"]) < 1e-6
+    assert facts["unchanged"], "the program that was saved"
+
+
+def test_a_partitioner_that_fixes_a_size_is_refused(child: dict[str, Any]) -> None:
+    told = found(child, "operators_that_return_lists")["fixed"]
+    assert "input 'x': found that ExecuTorch or a partitioner fixes its size in dimension 0 at 16" in told
+
+
 def test_engines_compute_in_the_precision_that_they_were_compiled_for(child: dict[str, Any]) -> None:
     facts = found(child, "precision")
     assert facts["equal"] == [True, True]

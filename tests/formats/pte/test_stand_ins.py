@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import operator
+import re
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import torch
 
 import intarsia
 from builders.standin import engine_tensor
-from intarsia.errors import EngineError, MutationError
+from intarsia.core.backend import WIDENED, BuiltEngine
+from intarsia.core.container import pack_engine
+from intarsia.errors import EngineError, IntarsiaError, MutationError
 from intarsia.formats.pte.stand_ins import stand_in
 from intarsia.surgery import restore
 
@@ -90,3 +95,47 @@ def test_an_engine_in_a_body_of_an_operator_is_refused() -> None:
     for refuse in (stand_in, restore):
         with pytest.raises(EngineError, match="in a body of the operator %strict_mode, expected an engine in"):
             refuse(program)
+
+
+def openvino_engine(signature: str, options: Mapping[str, Any] | None = None) -> torch.Tensor:
+    """The container of an engine that says that OpenVINO built it."""
+    built = BuiltEngine(b"compiled", None, "2025.4.1", "CPU", options or {})
+    data = pack_engine(built, name="openvino_0", backend="openvino", signature=signature)
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+@pytest.mark.parametrize(
+    ("signature", "inputs", "told"),
+    [
+        ("(f32[3]) -> (f32[3] into 0)", torch.ones(3), "MutationError.*found an output that it writes into an input"),
+        ("(f32[]) -> (f32[])", torch.tensor(1.0), "EngineError.*found a tensor without dimensions"),
+    ],
+)
+def test_an_engine_that_executorch_would_run_wrongly_is_refused(
+    signature: str, inputs: torch.Tensor, told: str
+) -> None:
+    program = torch.export.export(Calls(openvino_engine(signature), signature), (inputs,))
+    with pytest.raises(IntarsiaError) as caught:
+        stand_in(program)
+    assert re.search(told, f"{type(caught.value).__name__}: {caught.value}")
+
+
+def test_a_scalar_that_the_engine_takes_with_a_dimension_travels() -> None:
+    widened = {WIDENED: {"inputs": [0], "outputs": [0]}}
+    engine = openvino_engine("(f32[]) -> (f32[])", widened)
+    program = torch.export.export(Calls(engine, "(f32[]) -> (f32[])"), (torch.tensor(1.0),))
+    assert list(stand_in(program).engines) == ["engine"]
+
+
+def test_a_write_to_a_parameter_is_refused() -> None:
+    class Write(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(3), requires_grad=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.weight.add_(x) * 2
+
+    program = torch.export.export(Write(), (torch.ones(3),))
+    with pytest.raises(MutationError, match="parameter 'weight': found a write to it"):
+        stand_in(program)

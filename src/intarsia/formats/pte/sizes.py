@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -29,6 +29,26 @@ def check_bounds(program: torch.export.ExportedProgram) -> None:
                 fix="Give it one when the model is captured: torch.export.Dim(name, max=...), or torch._check for a "
                 "computed one.",
             )
+
+
+def check_open(program: torch.export.ExportedProgram) -> None:
+    """Refuse a program of which a size has become one number while it was lowered.
+
+    Raises:
+        ConventionError: Names the input.
+    """
+    for node in program.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        sizes: Sequence[Any] = value.shape if isinstance(value, torch.Tensor) else ()
+        for axis, size in enumerate(sizes):
+            if isinstance(size, torch.SymInt) and size.node.expr.is_number:
+                raise ConventionError(
+                    f"input {node.name!r}",
+                    found=f"that ExecuTorch or a partitioner fixes its size in dimension {axis} at {size}",
+                    expected="a range of sizes, as the program has",
+                    consequence="The file would be wrong for other sizes, and the program is now too.",
+                    fix="Leave the partitioner out, or capture the model with one size; export the hybrid again.",
+                )
 
 
 def symbols_of(value: Any) -> Iterator[Any]:
