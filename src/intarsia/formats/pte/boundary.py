@@ -17,6 +17,7 @@ from torch.fx import Graph, GraphModule
 
 from intarsia._torch import verifiers_for
 from intarsia.errors import ConventionError
+from intarsia.formats.pte.sizes import symbols_of
 from intarsia.formats.pte.stand_ins import keep_name
 
 
@@ -43,6 +44,7 @@ def boundary_of(program: torch.export.ExportedProgram) -> torch.export.ExportedP
     sizes = {symbol for node in graph.nodes for symbol in _symbols(node.meta.get("val"))}
     count = sum(spec.kind is OutputKind.USER_OUTPUT for spec in program.graph_signature.output_specs)
     graph.output((None,) * count)
+    sizes = {size for node in graph.nodes for size in symbols_of(node.meta.get("val"))}
     outputs = [OutputSpec(OutputKind.USER_OUTPUT, ConstantArgument("", None), None) for _ in range(count)]
     signature = ModuleCallSignature([], [], call.in_spec, call.out_spec, call.forward_arg_names)
     return torch.export.ExportedProgram(
