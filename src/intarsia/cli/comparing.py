@@ -53,7 +53,7 @@ def _load(file: Path, imports: Sequence[str] | None, allow: Sequence[str] | None
 
     sides = {}
     with loading(file, imports):
-        for name, method in load_methods(file, allow=allow or ()).items():
+        for name, method in load_methods(file, allow=[*(allow or ()), "native"]).items():
             if method.check is not None:
                 method.check()
             sides[name] = Side(method.program, method.manifest.versions if method.manifest else {})

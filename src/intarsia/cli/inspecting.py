@@ -34,7 +34,7 @@ def inspect_file(
     """
     from intarsia.runtime.methods import Methods
 
-    loaded = load_file(file, imports, allow=allow)
+    loaded = load_file(file, imports, allow=[*(allow or ()), "native"])  # no engine is called
     if isinstance(loaded, Methods):
         _show_methods(loaded, as_json=as_json)
     elif as_json:

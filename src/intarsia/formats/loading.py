@@ -97,7 +97,8 @@ def load_methods(
 
     Args:
         path: Of the archive.
-        allow: With "pickle", pickles in a file of another tool are loaded, which can run code.
+        allow: With "native", engines may be native code, which runs when they are called. With "pickle", pickles in a
+            file of another tool are loaded, which can run code.
         engines: "verify" compares engines with their hashes; "rebuild" leaves their compiled forms out, too.
         verify: Whether to compare every byte with its hash now; otherwise tensors are compared by `check` of a method.
 
@@ -120,7 +121,9 @@ def load_methods(
                 raise _without_hashes(path)
             methods, beside = {METHOD: LoadedMethod(_read_foreign(archive, words), None, None)}, None
     with telling(path):
-        check_engines(path, [method[:2] for method in methods.values()], beside, rebuild=engines == "rebuild")
+        check_engines(
+            path, [method[:2] for method in methods.values()], beside, rebuild=engines == "rebuild", allow=words
+        )
     return methods
 
 

@@ -109,6 +109,9 @@ def _own(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> lis
     taken = {value.untyped_storage().data_ptr() for value in inputs}
     found = []
     for output in outputs:
+        if output is None:  # one that the program returns so
+            found.append(output)
+            continue
         storage = output.untyped_storage()
         # Memory that belongs to the compiled code cannot be resized.
         if not output.is_contiguous() or not storage.resizable() or storage.data_ptr() in taken:
