@@ -40,6 +40,10 @@ def check_file(
 
 
 def _lines(fitness: Fitness) -> list[str]:
+    return [*_answer(fitness), *(f"note: {note}" for note in fitness.notes)]
+
+
+def _answer(fitness: Fitness) -> list[str]:
     if fitness.obstacles:
         return ["cannot run here:", *(f"  {obstacle}" for obstacle in fitness.obstacles)]
     if fitness.rebuilt:
@@ -54,6 +58,7 @@ def _to_json(fitness: Fitness) -> dict[str, Any]:
     return {
         "verdict": fitness.verdict,
         "obstacles": fitness.obstacles,
+        "notes": fitness.notes,
         "rebuilt": [{"engine": name, "reason": reason} for name, reason in fitness.rebuilt.items()],
         "made_with": next(
             (

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from intarsia.cli.console import output_console, print_heading
-from intarsia.cli.inputs import Allow, File, Imports, load_file
+from intarsia.cli.inputs import Allow, File, Imports, load_file, loading
 from intarsia.cli.options import AsJson
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from intarsia.core.coverage import Coverage
     from intarsia.report.program import ProgramFacts
     from intarsia.runtime.methods import Methods
@@ -32,8 +35,12 @@ def inspect_file(
     versions, the ledger of the export, and where each operator of the captured model runs, and why. Of several methods
     each is shown, and the state that they share once.
     """
+    from intarsia.formats.aoti.loading import is_package
     from intarsia.runtime.methods import Methods
 
+    if is_package(file):
+        _show_package(file, imports, as_json=as_json)
+        return
     loaded = load_file(file, imports, allow=[*(allow or ()), "native"])  # no engine is called
     if isinstance(loaded, Methods):
         _show_methods(loaded, as_json=as_json)
@@ -43,6 +50,22 @@ def inspect_file(
     else:
         _print(_describe(loaded), _coverage(loaded))
         _print_vectors(_count_vectors(loaded))
+
+
+def _show_package(file: Path, imports: Sequence[str] | None, *, as_json: bool) -> None:
+    """What a package of compiled code says of itself; none of it is opened."""
+    from intarsia.formats.aoti.loading import describe_aoti
+    from intarsia.report.package import describe_package, draw_package
+
+    with loading(file, imports):
+        described = describe_aoti(file)
+    facts = describe_package(
+        described.boundaries, {name: asdict(manifest) for name, manifest in described.manifests.items()}
+    )
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+    else:
+        output_console().print(draw_package(facts))
 
 
 def _show_methods(methods: Methods, *, as_json: bool) -> None:

@@ -90,6 +90,8 @@ class EngineContainer:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise damaged("engine container", f"a header that cannot be read ({type(error).__name__})") from error
         end = PREAMBLE.size + len(header)
+        if not _are_plain(known):
+            raise damaged("engine container", "a header with other than printable texts and options")
         container = cls(**known, constants=constants, digest=digest, data=data, sections=sections, header_end=end)
         if not container._fits():
             raise damaged(container.subject, "a header whose sections and constants cannot lie as it says")
@@ -249,10 +251,18 @@ class EngineContainer:
             return False
         if any(type(number) is not int or number < 0 for part in parts for number in (part.offset, part.size)):
             return False
+        names = [section.name for section in self.sections if section.name != "constant"]
+        if sorted(map(str, names)) not in (["payload"], ["source"], ["payload", "source"]):
+            return False
+        position = 0
+        for section in self.sections:
+            if section.offset != aligned(position):
+                return False
+            position = section.offset + section.size
         position = 0
         for constant in self.constants:
-            section = self._inside.get(constant.sha256)
-            if constant.offset < position or (section and section.size != constant.size):
+            inside = self._inside.get(constant.sha256)
+            if constant.offset < position or (inside and inside.size != constant.size):
                 return False
             position = constant.offset + constant.size
         return position <= self.source_bytes
@@ -298,6 +308,12 @@ def pack_engine(built: BuiltEngine, *, name: str, backend: str, signature: str) 
         rest, constants, parts = _split(built.source, built.constants)
         contents += [Content("source", _sha256(rest), memoryview(rest)), *parts]
     return b"".join(lay_out(fields, constants, contents).chunks)
+
+
+def _are_plain(known: Mapping[str, Any]) -> bool:
+    """Whether the fields of a header have the types that they should, and can be shown on a terminal."""
+    texts = [value for name, value in known.items() if name != "options"]
+    return isinstance(known["options"], dict) and all(type(text) is str and text.isprintable() for text in texts)
 
 
 def _split(source: bytes, places: Iterable[tuple[int, int]]) -> tuple[bytes, list[Constant], list[Content]]:

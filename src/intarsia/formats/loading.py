@@ -132,8 +132,8 @@ def _read(archive: Archive, *, verify: bool) -> tuple[dict[str, LoadedMethod], F
     directory = archive.directory()
     check_own_members(archive.path, directory.values())
     contents = contents_of(archive, directory)
-    _compare_members(archive.path, directory, contents)
-    _check_byte_order(archive)
+    compare_members(archive.path, directory, contents)
+    check_byte_order(archive)
     tables = {
         (method.program, kind): _read_table(archive, contents, table_member(method.program, kind))
         for method in contents.methods.values()
@@ -145,8 +145,8 @@ def _read(archive: Archive, *, verify: bool) -> tuple[dict[str, LoadedMethod], F
     methods = {}
     for name, (program, manifest) in contents.methods.items():
         member = graph_member(program)
-        text = _read_checked(archive, contents, member)
-        values = _read_values(archive, member, text, manifest=manifest)
+        text = read_checked(archive, contents, member)
+        values = read_values(archive, member, text, manifest=manifest)
         with telling(archive.path):
             state, constants = (
                 {key: tensors.tensor(payload) for key, payload in tables[program, kind].items()} for kind in KINDS
@@ -170,11 +170,11 @@ def _read(archive: Archive, *, verify: bool) -> tuple[dict[str, LoadedMethod], F
 
 def _read_foreign(archive: Archive, allow: frozenset[str]) -> torch.export.ExportedProgram:
     with telling(archive.path):
-        _check_byte_order(archive)
-        return read_foreign(archive, partial(_read_values, archive, allow=allow), allow)
+        check_byte_order(archive)
+        return read_foreign(archive, partial(read_values, archive, allow=allow), allow)
 
 
-def _read_values(
+def read_values(
     archive: Archive,
     member: str,
     text: bytes,
@@ -199,10 +199,10 @@ def _read_values(
 
 
 def _read_table(archive: Archive, contents: Contents, member: str) -> dict[str, Payload]:
-    return read_payloads(_read_checked(archive, contents, member), f"{archive.path}, member {member!r}")
+    return read_payloads(read_checked(archive, contents, member), f"{archive.path}, member {member!r}")
 
 
-def _read_checked(archive: Archive, contents: Contents, member: str) -> bytes:
+def read_checked(archive: Archive, contents: Contents, member: str) -> bytes:
     """The bytes of a member, compared with their hash."""
     if member not in contents.members:
         raise damaged(archive.path, f"no member {quoted(member)}")
@@ -212,7 +212,7 @@ def _read_checked(archive: Archive, contents: Contents, member: str) -> bytes:
     return data
 
 
-def _compare_members(path: Path, directory: Mapping[str, Member], contents: Contents) -> None:
+def compare_members(path: Path, directory: Mapping[str, Member], contents: Contents) -> None:
     """Refuse an archive whose members are not those that were written; what they hold is not read."""
     own = {MANIFEST_MEMBER, MANIFEST_HASH_MEMBER}
     found = {name: member.size_bytes for name, member in directory.items() if name not in own}
@@ -224,12 +224,13 @@ def _compare_members(path: Path, directory: Mapping[str, Member], contents: Cont
             raise damaged(path, f"{size} in member {name!r} where its manifest says {wanted}")
 
 
-def _check_byte_order(archive: Archive) -> None:
-    order = archive.read("byteorder").decode("ascii", "replace") if "byteorder" in archive.members else "no"
-    if order != sys.byteorder:
+def check_byte_order(archive: Archive) -> None:
+    """Refuse a file of the other byte order."""
+    order = archive.read("byteorder") if "byteorder" in archive.members else b"no"
+    if order != sys.byteorder.encode():
         raise FormatError(
             str(archive.path),
-            found=f"tensors in {order} byte order",
+            found=f"tensors in the byte order {quoted(order.decode('ascii', 'replace'))}",
             expected=sys.byteorder,
             fix="Save the program on a machine of this byte order.",
         )

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import ModuleType
 
 from intarsia.errors import EngineUnavailable
-from intarsia.formats.pte.combination import check_combination
+from intarsia.formats.pte.combination import FIX, check_combination, untried_here
 
 # torchao, which ExecuTorch imports, complains of kernels that it lacks here and of its own use of torch.
 _TALKATIVE = ("torchao", "torch.utils._pytree")
@@ -33,8 +33,9 @@ def import_executorch(module: str) -> ModuleType:
         raise EngineUnavailable(
             "ExecuTorch",
             found=f"that the module 'executorch.{module}' cannot be imported ({error})",
-            expected="executorch 1.5.1",
-            fix="Install the extra intarsia[pte], or: pip install 'executorch==1.5.1' 'openvino>=2025.4,<2026'",
+            expected="one that can",
+            consequence=untried_here(),
+            fix=FIX,
         ) from error
 
 
