@@ -242,7 +242,8 @@ def load(
     Args:
         path: Of the file.
         allow: What may be in it that is refused otherwise: "native", for engines that are native code and for packages
-            of AOTInductor, whose code runs from the first call on; "pickle", for another tool's file with pickled tensors or objects, which can run code.
+            of AOTInductor, whose code runs from the first call on; "pickle", for another tool's file with pickled
+            tensors or objects, which can run code.
         engines: "verify" takes the compiled forms of engines, which are compared with their hashes. "rebuild" ignores
             them: each engine is built from its portable form when it is first called.
         verify: Whether to compare every byte with its hash now. Otherwise a tensor is compared when it is first needed:
