@@ -68,9 +68,9 @@ def decompose(program: torch.export.ExportedProgram) -> torch.export.ExportedPro
 
 
 def answer_all(model: Any) -> Tensor:
-    """Logits f32[1 + steps, v] after the prompt and after each step."""
+    """Logits f32[1 + steps + 1, v] after the prompt, after each step, and after a shorter prompt."""
     with torch.no_grad():
-        return torch.cat(list(answer(model, PROMPTS[0])))
+        return torch.cat([*answer(model, PROMPTS[0]), model.prefill(PROMPTS[1][:, :9])])
 
 
 def main() -> None:

@@ -20,8 +20,8 @@ from intarsia.formats.archive.layout import MANIFEST_HASH_MEMBER, MANIFEST_MEMBE
 _VALUES: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 7, 2**31, 2**63, -(2**63), 10**30, 0.5, 1e308, "", "x", "as_int", "\x1b[2J", "a.b",
     "s0", "None", [], {}, [[]], {"as_int": 3}, {"as_name": "x"}, "torch.ops.aten.relu.default", "NaN", "u0",
-    "linear.weight", "../x", "\u202e", "9" * 5000, "a" * 2000, "(f32[b]) -> (f32[b*b])", {"a": {"b": [1, 2]}},
-    ["a", "b"],
+    "linear.weight", "../x", "\u202e",
+    "9" * 5000, "a" * 2000, "(f32[b]) -> (f32[b*b])", {"a": {"b": [1, 2]}}, ["a", "b"],
 )  # fmt: skip
 _PIECES = ["", "(", ")", "'", '"', "x", "9", ".", ",", " ", "\\", "\n", "\0", "\x9b", "[", "*"]
 _HEADERS = re.compile(rb"PK(?:\x01\x02|\x03\x04|\x05\x06|\x07\x08)")

@@ -78,18 +78,24 @@ def _open(file: Path, imports: Sequence[str] | None, allow: Sequence[str] | None
 
 
 def _open_pt2(file: Path, allow: Sequence[str] | None) -> _Opened:
+    from intarsia import api
     from intarsia.core.vectors import Vectors
-    from intarsia.formats.loading import load_methods
+    from intarsia.formats.archive.layout import METHOD
+    from intarsia.formats.manifest import Manifest
     from intarsia.report.difference import Side
+    from intarsia.runtime.program import Program
 
     sides = {}
-    vectors = None
-    for name, method in load_methods(file, allow=[*(allow or ()), "native"]).items():
-        if method.check is not None:
-            method.check()
-        sides[name] = Side(method.program, method.manifest.versions if method.manifest else {})
-        if vectors is None and method.manifest is not None:
-            vectors = method.vectors() if method.vectors else Vectors((), {}, {})
+    loaded = api.load_pt2(file, allow=[*(allow or ()), "native"])  # no engine is called
+    programs = {METHOD: loaded} if isinstance(loaded, Program) else {name: getattr(loaded, name) for name in loaded}
+    vectors = loaded.test_vectors
+    for name, program in programs.items():
+        program.check()
+        versions = {}
+        if isinstance(manifest := program.manifest, Manifest):
+            versions = manifest.versions
+            vectors = vectors or Vectors((), {}, {})
+        sides[name] = Side(program.exported_program, versions)
     return _Opened(sides, vectors)
 
 

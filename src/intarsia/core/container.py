@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -40,6 +41,7 @@ from intarsia.errors import EngineError
 MIN_CONSTANT_BYTES = 4096
 """Constants of fewer bytes stay where they are in the portable form."""
 
+_SHA256 = re.compile("[0-9a-f]{64}")
 _FIELDS = ("name", "backend", "backend_version", "target", "signature", "options")
 
 
@@ -247,7 +249,7 @@ class EngineContainer:
     def _fits(self) -> bool:
         """Whether sections and constants can lie as the header says."""
         parts: list[Section | Constant] = [*self.sections, *self.constants]
-        if any(type(part.sha256) is not str for part in parts):
+        if any(type(part.sha256) is not str or not _SHA256.fullmatch(part.sha256) for part in parts):
             return False
         if any(type(number) is not int or number < 0 for part in parts for number in (part.offset, part.size)):
             return False

@@ -157,6 +157,7 @@ def coverage(hybrid: torch.fx.GraphModule) -> Coverage:
 
     Example:
         >>> import intarsia
+        >>> import torch
         >>> print(coverage(intarsia.compile(torch.nn.ReLU(), (torch.ones(3),))))
         1 of 1 operators in 1 engine
         engine   1  aten.relu.default  supported

@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import torch
 from torch.export import ExportedProgram
@@ -14,26 +14,13 @@ from torch.export import ExportedProgram
 from intarsia.core.container import EngineContainer
 from intarsia.core.engine_calls import read_containers
 from intarsia.errors import shorten
+from intarsia.report.executorch import Plan
 from intarsia.report.graph_lines import Symbols, graph_lines
 from intarsia.report.program import EngineFacts, LeafFacts, describe_program
 from intarsia.report.values import bytes_of, digest
 
 Part = Literal["method", "version", "signature", "state", "engine", "graph", "test vector", "content"]
 _LINE_WIDTH = 200
-
-
-class Plan(Protocol):
-    """What a method of a file for ExecuTorch does."""
-
-    @property
-    def outputs(self) -> Sequence[str]:
-        """Dtype and largest shape of each output."""
-        ...
-
-    @property
-    def calls(self) -> Mapping[str, int]:
-        """Kernel or delegate -> number of calls."""
-        ...
 
 
 class Side(NamedTuple):

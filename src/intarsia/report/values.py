@@ -6,6 +6,7 @@ import hashlib
 
 import torch
 
+from intarsia.core import memory
 from intarsia.report.program import value_type
 
 
@@ -18,7 +19,7 @@ def bytes_of(value: object) -> torch.Tensor:
     """
     if not isinstance(value, torch.Tensor):
         return torch.empty(0, dtype=torch.uint8)
-    return value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return memory.bytes_of(value.detach().cpu())
 
 
 def digest(content: torch.Tensor) -> str:

@@ -239,6 +239,51 @@ def ends_of_ranges() -> Any:
     return {"errors": errors, "shapes": shapes, "told": told}
 
 
+class Lists(torch.nn.Module):
+    """Operators that return lists, of tensors whose first size changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        one, other = self.layer(x).chunk(2, -1)
+        mixed = torch.nn.functional.gelu(one) * other
+        a, b, c, d = mixed.unbind(-1)
+        first, rest = mixed.split([1, 3], -1)
+        return a * b + c * d, torch.cat([rest, first], -1)
+
+
+@scenario
+def operators_that_return_lists() -> Any:
+    """ExecuTorch's verifier would fix the first size at that of the example, 16; a partitioner that does is refused."""
+    from executorch.exir.backend.partitioner import Partitioner, PartitionResult
+
+    from intarsia.executorch import to_edge
+
+    class Fixing(Partitioner):  # type: ignore[misc]
+        def partition(self, exported_program: Any) -> Any:
+            (*_, x) = exported_program.graph.find_nodes(op="placeholder")
+            int(x.meta["val"].shape[0])
+            return PartitionResult(exported_program, {})
+
+    torch.manual_seed(0)
+    model, kept = Lists().eval(), {"aten.gelu", "aten.split", "aten.split_with_sizes", "aten.unbind", "aten.mul"}
+    hybrid = intarsia.compile(model, (torch.randn(16, 8),), dynamic_shapes=({0: batch()},), torch_executed_ops=kept)
+    program = intarsia.export(hybrid)
+    (*_, x) = program.graph.find_nodes(op="placeholder")
+    before = str(x.meta["val"].shape)
+    intarsia.save(program, "lists.pte")
+    loaded = intarsia.load("lists.pte")
+    errors = []
+    for size in (1, 16, 64, 3):
+        values = torch.randn(size, 8)
+        pairs = zip(loaded(values), model(values), strict=True)
+        errors += [(one - other).abs().max().item() for one, other in pairs]
+    after = str(x.meta["val"].shape)
+    return {"errors": errors, "unchanged": before == after, "fixed": message(to_edge, program, [Fixing()])}
+
+
 @scenario
 def precision() -> Any:
     """Engines compute in what they were compiled for, whatever OpenVINO would choose."""
@@ -647,18 +692,54 @@ def arity() -> Any:
 
 
 @scenario
+def command_line() -> Any:
+    """What `inspect` and `check` tell of files, and what is said of engines of another version."""
+    from typer.testing import CliRunner
+
+    from intarsia.cli.application import app
+    from intarsia.engines.openvino import OpenVINOBackend
+    from intarsia.formats.pte import combination
+
+    intarsia.save(compile_nested(), "one.pte")
+    intarsia.save(compile_cache(), "several.pte")
+    Path("damaged.pte").write_bytes(Path("one.pte").read_bytes()[:-200])
+
+    def run(*arguments: str) -> Any:
+        result = CliRunner().invoke(app, list(arguments), prog_name="intarsia")
+        shown = json.loads(result.stdout) if "--json" in arguments else result.output.splitlines()
+        return [result.exit_code, shown]
+
+    told = {name: run("inspect", "--json", f"{name}.pte") for name in ("one", "several")}
+    told["drawn"] = run("inspect", "several.pte")
+    told["check"] = run("check", "one.pte")
+    told["json"] = run("check", "--json", "one.pte")
+    told["damaged"] = run("check", "damaged.pte")
+    found, combination._version = (
+        combination._version,
+        lambda package: {"executorch": "", "openvino": "2025.4.1"}[package],
+    )
+    told["without"] = run("check", "one.pte")
+    combination._version = found
+    accepts, OpenVINOBackend.accepts = OpenVINOBackend.accepts, lambda *_: "it was built for a Z80"
+    told["other"] = run("check", "one.pte")
+    told["load"] = message(intarsia.load, "one.pte")
+    OpenVINOBackend.accepts = accepts
+    return told
+
+
+@scenario
 def foreign_files() -> Any:
     """Files that are cut, changed, of other tools and of other versions; none may reach native code."""
     from executorch.exir import to_edge_transform_and_lower
 
     from intarsia.executorch import backend_config, to_edge
     from intarsia.formats.pte import contents, loading
-    from intarsia.formats.pte.library import quiet_lowering
+    from intarsia.formats.pte.library import lowering
 
     intarsia.save(compile_layers(), "whole.pte")
     data = Path("whole.pte").read_bytes()
     program = torch.export.export(torch.nn.ReLU(), (torch.ones(3),))
-    with quiet_lowering():
+    with lowering():
         Path("foreign.pte").write_bytes(to_edge_transform_and_lower(program).to_executorch().buffer)
     contents.FORMAT_VERSION = 99
     intarsia.save(program, "newer.pte")

@@ -97,6 +97,18 @@ def test_sizes_beyond_their_ranges_are_told_as_by_the_program_of_a_pt2(child: di
     assert "found size 10 in dimension 1 (shape [1, 10, 8]), expected 2 to 9" in told[1][1]
 
 
+def test_sizes_of_what_is_split_stay_open(child: dict[str, Any]) -> None:
+    facts = found(child, "operators_that_return_lists")
+    assert len(facts["errors"]) == 8
+    assert max(facts["errors"]) < 1e-6
+    assert facts["unchanged"], "the program that was saved"
+
+
+def test_a_partitioner_that_fixes_a_size_is_refused(child: dict[str, Any]) -> None:
+    told = found(child, "operators_that_return_lists")["fixed"]
+    assert "input 'x': found that ExecuTorch or a partitioner fixes its size in dimension 0 at 16" in told
+
+
 def test_engines_compute_in_the_precision_that_they_were_compiled_for(child: dict[str, Any]) -> None:
     facts = found(child, "precision")
     assert facts["equal"] == [True, True]
@@ -313,3 +325,37 @@ def test_differences_are_told_across_kinds_of_files(child: dict[str, Any]) -> No
     same = [0, ["no difference"]]
     other = [1, ["signature, size s0", "  - 0 to 8", "  + 0 to 9"]]
     assert found(child, "differences") == [same, same, other]
+
+
+def test_a_file_tells_what_it_holds(child: dict[str, Any]) -> None:
+    facts = found(child, "command_line")
+    code, one = facts["one"]
+    assert code == 0
+    assert [leaf["name"] for leaf in one["inputs"]] == ["x", "more[0]", "more[1]", "n", "flag"]
+    assert [leaf["type"] for leaf in one["outputs"]][:2] == ["f32[6, 4] at most", "f32[6] at most"]
+    assert one["outputs"][-1]["type"] == "None"
+    assert {engine["backend"] for engine in one["engines"]} == {"openvino"}
+    assert one["operators"]["delegate OpenvinoBackend"] == len(one["engines"])
+    assert [entry["name"] for entry in one["state"]] == ["count"]
+    assert one["versions"]["executorch"]
+    assert sum(name.endswith("(OpenvinoBackend)") for name in one["stored"]) == len(one["engines"])
+    assert sorted(facts["several"][1]["methods"]) == ["read", "write"]
+    assert facts["drawn"][0] == 0
+    assert any("kernel or delegate" in line for line in facts["drawn"][1])
+
+
+def test_check_tells_whether_a_file_runs_here(child: dict[str, Any]) -> None:
+    facts = found(child, "command_line")
+    assert facts["check"] == [0, ["runs here"]]
+    assert facts["json"][1]["verdict"] == "runs"
+    assert facts["without"] == [1, ["cannot run here:", "  no package executorch"]]
+    assert facts["damaged"][0] == 2
+    assert "damaged.pte: found" in " ".join(facts["damaged"][1])
+
+
+def test_engines_for_another_machine_are_refused_before_native_code_sees_them(child: dict[str, Any]) -> None:
+    facts = found(child, "command_line")
+    told = "engine 'openvino_0': it was built for a Z80, and a .pte holds no portable form to rebuild it from"
+    assert facts["other"][0] == 1
+    assert facts["other"][1][:2] == ["cannot run here:", f"  {told}"]
+    assert facts["load"].startswith(f"EngineRefused: one.pte: found {told}")

@@ -18,7 +18,7 @@ def check_combination() -> None:
     Raises:
         EngineUnavailable: ExecuTorch is not installed, or OpenVINO is one whose engines it dies of.
     """
-    fault = find_fault(executorch=_version("executorch"), openvino=_version("openvino"))
+    fault = fault_here()
     if fault:
         raise EngineUnavailable("ExecuTorch", found=fault, expected="what runs together", fix=FIX)
 
@@ -57,6 +57,11 @@ def find_untried(*, executorch: str, openvino: str) -> str:
         if found[package] and _numbers(found[package])[: len(_numbers(tried))] != _numbers(tried)
     ]
     return f"intarsia was tried with {' and '.join(other)}." if other else ""
+
+
+def fault_here() -> str:
+    """What `find_fault` says of the versions that are installed."""
+    return find_fault(executorch=_version("executorch"), openvino=_version("openvino"))
 
 
 def untried_here() -> str:

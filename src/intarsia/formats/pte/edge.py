@@ -12,9 +12,9 @@ from intarsia.errors import ConventionError, FormatError, IntarsiaError, first_l
 from intarsia.formats.pte.combination import untried_here
 from intarsia.formats.pte.delegates import delegate_engines
 from intarsia.formats.pte.description import describe
-from intarsia.formats.pte.library import import_executorch, quiet_lowering
+from intarsia.formats.pte.library import import_executorch, lowering
 from intarsia.formats.pte.manager import adopt
-from intarsia.formats.pte.sizes import check_bounds
+from intarsia.formats.pte.sizes import check_bounds, check_open
 from intarsia.formats.pte.stand_ins import stand_in
 
 Partitioners = Sequence[Any] | Mapping[str, Sequence[Any]] | None
@@ -58,7 +58,7 @@ def lower_to_edge(
         with IntarsiaError.of_method(name):
             stand_ins[name] = stand_in(program)
     description = describe(programs, {name: one.engines for name, one in stand_ins.items()}, sealed=sealed)
-    with quiet_lowering():
+    with lowering():
         try:
             manager = exir.to_edge_transform_and_lower(
                 {name: one.program for name, one in stand_ins.items()},
@@ -72,6 +72,7 @@ def lower_to_edge(
             raise _refused(error) from error
         for name, one in stand_ins.items():
             with IntarsiaError.of_method(name):
+                check_open(one.program)
                 delegate_engines(manager.exported_program(name), one.engines)
     return adopt(manager, {name: one.engines for name, one in stand_ins.items()})
 

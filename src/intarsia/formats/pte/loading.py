@@ -15,6 +15,7 @@ from intarsia.formats.archive.layout import checked_path
 from intarsia.formats.pte.combination import check_combination
 from intarsia.formats.pte.contents import PteContents, identity_of, read_pte
 from intarsia.formats.pte.description import read_boundary, read_positions
+from intarsia.formats.pte.fitness import find_obstacles
 from intarsia.formats.pte.layout import damaged
 from intarsia.formats.pte.library import import_executorch
 from intarsia.formats.pte.positions import InputPositions
@@ -73,6 +74,14 @@ def open_pte(path: str | os.PathLike[str], *, rebuild: bool = False, verify: boo
             fix="Load it without verify=True, or save the program with intarsia.save.",
         )
     described = contents.description
+    obstacles = [fault for manifest in described.manifests.values() for fault in find_obstacles(manifest.engines)]
+    if obstacles:
+        raise EngineRefused(
+            str(path),
+            found=obstacles[0],
+            expected="engines that were compiled for this machine",
+            fix="Save the program again on this machine.",
+        )
     boundaries = {name: read_boundary(text, str(path)) for name, text in described.boundaries.items()}
     positions = {name: read_positions(fields, str(path)) for name, fields in described.positions.items()}
     return PteFile(boundaries, lambda: _load(path, contents, positions))

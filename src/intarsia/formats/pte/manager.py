@@ -10,7 +10,7 @@ from intarsia.core.container import EngineContainer
 from intarsia.errors import ConventionError, IntarsiaError
 from intarsia.formats.pte.arity import check_arity
 from intarsia.formats.pte.delegates import keep_state
-from intarsia.formats.pte.library import import_executorch, quiet_lowering
+from intarsia.formats.pte.library import import_executorch, lowering
 from intarsia.formats.pte.planning import backend_config
 
 Engines = Mapping[str, Mapping[str, EngineContainer]]
@@ -38,11 +38,11 @@ def _manager_class() -> Any:
         engines: Engines
 
         def transform(self, *args: Any, **kwargs: Any) -> Any:
-            with quiet_lowering():
+            with lowering():
                 return adopt(super().transform(*args, **kwargs), self.engines)
 
         def to_backend(self, *args: Any, **kwargs: Any) -> Any:
-            with quiet_lowering():
+            with lowering():
                 return adopt(super().to_backend(*args, **kwargs), self.engines)
 
         def to_executorch(self, config: Any = None) -> Any:
@@ -50,7 +50,7 @@ def _manager_class() -> Any:
             programs = [self.exported_program(name) for name in self.methods]
             _check_plan(programs, config)
             keep_state(programs)
-            with quiet_lowering():
+            with lowering():
                 lowered = super().to_executorch(config)
             for plan in lowered.executorch_program.execution_plan:
                 with IntarsiaError.of_method(plan.name):
