@@ -17,6 +17,7 @@ from intarsia.core.engine_calls import check_places
 from intarsia.core.op import RUN_ENGINE
 from intarsia.core.signature import EngineSignature
 from intarsia.errors import EngineError, MutationError
+from intarsia.formats.boundary import keep_name
 from intarsia.formats.engines.calls import EngineReader
 from intarsia.formats.pte.operators import engine_operator
 from intarsia.formats.pte.positions import guard_positions
@@ -135,11 +136,6 @@ def _copy_graph(source: Graph) -> Graph:
     for node in source.find_nodes(op="placeholder"):
         keep_name(copies[node], node)
     return graph
-
-
-def keep_name(copy: Node, node: Node) -> None:
-    """Give the copy of a placeholder its name, which a graph changes where Python has a function of that name."""
-    copy.name = copy.target = node.name
 
 
 def _replace(node: Node, name: str, inputs: Sequence[Node]) -> None:
