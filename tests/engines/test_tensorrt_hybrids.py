@@ -11,19 +11,9 @@ from torch.fx import GraphModule
 import intarsia
 from builders.hybrids import Buffer, Draft, aten, give_convention, hybrid, parameter, tensor
 from builders.laws import FORMS, assert_follows, call, copied, expect, operators, printed, state_of, targets
-from builders.tensorrt import (
-    PythonTorchTensorRTModule,
-    TensorRT,
-    TorchTensorRTModule,
-    backend,
-    compiled,
-    runtime,
-    sizes,
-    tensorrt,
-)
+from builders.tensorrt import PythonTorchTensorRTModule, TensorRT, TorchTensorRTModule, compiled, sizes
 
-__all__ = ["backend", "runtime", "tensorrt"]
-pytestmark = pytest.mark.usefixtures("runtime", "backend")
+pytestmark = pytest.mark.usefixtures("runtime", "tensorrt_backend")
 X, Y = tensor(1, 2, 4), tensor(2, 2, 4)
 
 
