@@ -11,11 +11,12 @@ from intarsia import surgery
 from intarsia.core.coverage import find_coverage, keep_coverage
 from intarsia.core.examples import examples_by_method
 from intarsia.core.ledger import Ledger, told
+from intarsia.core.method_names import check_method_names
 from intarsia.engines.tensorrt.bodies import adapt_module
 from intarsia.engines.tensorrt.lifted import show_lifted_writes
 from intarsia.engines.tensorrt.packing import pack_engines
 from intarsia.errors import ArgumentError, IntarsiaError
-from intarsia.runtime.methods import check_method_names, check_methods
+from intarsia.runtime.methods import check_methods
 from intarsia.runtime.program import Program
 
 Engines: TypeAlias = Literal["objects", "bytes"]
