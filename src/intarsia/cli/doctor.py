@@ -61,7 +61,13 @@ def _gather() -> InstallationFacts:
 
 
 def _examine_backend(name: str) -> PartFacts:
-    return _examine_extra(name, "backend", lambda _: _try_out(name))
+    from intarsia.core.registry import find_backend
+
+    backend = find_backend(name)
+    if getattr(backend, "builds", True):
+        return _examine_extra(name, "backend", lambda _: _try_out(name))
+    # Another tool builds its engines: nothing can be tried without one.
+    return _examine_extra(name, "backend", lambda _: backend.available() or "")
 
 
 def _examine_pte() -> PartFacts:
