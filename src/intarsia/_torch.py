@@ -31,6 +31,7 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
 __all__ = [
+    "ASSERT",
     "MODE_SWITCHES",
     "DerivedDim",
     "DimHint",
@@ -90,6 +91,9 @@ OpOverloadPacket = torch._ops.OpOverloadPacket
 
 # A fake mode that looks up no earlier call: its cache compares arguments, and script objects cannot be compared.
 without_cache = disable_fake_tensor_cache
+
+# What a graph refuses values with: on the CPU a RuntimeError with its text. No public operator does.
+ASSERT = torch.ops.aten._assert_async.msg
 
 # Functions that `torch.export` leaves in a graph to switch autograd and autocast on and off; all are private.
 MODE_SWITCHES = frozenset(
@@ -542,7 +546,7 @@ def compile_package(
 class Runner(typing.Protocol):
     """Compiled code that is ready to run."""
 
-    def run(self, inputs: list[torch.Tensor], /) -> list[torch.Tensor]:
+    def run(self, inputs: list[torch.Tensor], /) -> list[torch.Tensor | None]:
         """Run it on its tensor inputs, in order."""
 
     def extract_constants_map(self, use_inactive: bool, /) -> dict[str, torch.Tensor]:  # noqa: FBT001 - torch's own
