@@ -82,7 +82,7 @@ OTHER = {
     "a power of many terms": f"Pow({LONG}, Integer(3))",
     "many levels": "Add(" * 40 + "Integer(1)" + ")" * 40,
     "a quoted function": "'Add'(Integer(1), Integer(2))",
-    "long numbers, often": f"Add({', '.join([f'Mul(Integer({9 * 10**37}), {SYMBOL})'] * 199)})",
+    "long numbers, often": f"Add({', '.join([f'Mul(Integer({9 * 10**37}), {SYMBOL})'] * 200)})",
     "a long text": f"Add({', '.join([SYMBOL] * 2000)})",
 }
 
@@ -91,6 +91,11 @@ OTHER = {
 def test_any_other_text_is_refused(case: str) -> None:
     with pytest.raises(Refused):
         read_expression(OTHER[case])
+
+
+def test_an_unknown_function_is_named() -> None:
+    with pytest.raises(Refused, match="found the function 'sympify' in the expression"):
+        read_expression(OTHER["a function of sympy"].replace("'1'", "Integer(1)"))
 
 
 @pytest.mark.parametrize(
