@@ -13,9 +13,10 @@ import torch.nn.functional as F  # noqa: N812
 from tests.engines.conformance import Calls, assert_same, export
 from torch.export import Dim
 
+from intarsia.engines.nodes import operator_name
 from intarsia.engines.openvino import OpenVINOBackend
 from intarsia.engines.openvino.faults import FAULTS
-from intarsia.engines.openvino.table import ADDED, is_listed, operator_name
+from intarsia.engines.openvino.table import ADDED, is_listed
 from intarsia.errors import EngineBuildFailed
 
 BACKEND = OpenVINOBackend()

@@ -11,11 +11,12 @@ from intarsia import surgery
 from intarsia.api.wanted import DEFAULT_BACKEND, Choice, Plan, read_wanted
 from intarsia.capture import EntryPoint, capture, capture_methods
 from intarsia.core.examples import examples_by_method
+from intarsia.core.method_names import check_method_names
 from intarsia.engines.build import EngineBuilder
 from intarsia.engines.methods import build_methods
 from intarsia.engines.options import options_by_backend
 from intarsia.partition import Wishes, partition_methods
-from intarsia.runtime.methods import check_method_names, check_methods
+from intarsia.runtime.methods import check_methods
 
 
 @overload

@@ -12,7 +12,8 @@ import typer
 from intarsia.cli.console import activity, output_console, print_heading, progress_reporter
 from intarsia.cli.options import AsJson, Force
 from intarsia.cli.output import check_output
-from intarsia.cli.target import Target, load_target
+from intarsia.cli.recording import target_calls
+from intarsia.cli.target import load_target
 from intarsia.cli.wanted import read_backends, read_options
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def compile_target(
         with replacing(write_plan) as file:
             file.write_text(f"{api.plan(hybrid)}\n", encoding="utf-8")
     with activity(f"saving {output}") as progress:
-        api.save(hybrid, output, test_vectors=_example_calls(made) if test_vectors else None, progress=progress)
+        api.save(hybrid, output, test_vectors=target_calls(made) if test_vectors else None, progress=progress)
     several = isinstance(made.model, Mapping)
     hybrids, models = (hybrid, made.model) if several else ({"": hybrid}, {"": made.model})
     coverages = {name: api.coverage(one) for name, one in hybrids.items()}
@@ -124,14 +125,6 @@ def compile_target(
         print_heading(name)
         output_console().print(draw_coverage(coverage, notes=notes[name]))
     output_console().print(f"saved {output} ({size_bytes:,} bytes)", soft_wrap=True)
-
-
-def _example_calls(made: Target) -> Any:
-    """The example inputs as calls: of several methods, one of each in their order."""
-    if not isinstance(made.model, Mapping):
-        return [(made.args or (), made.kwargs)]
-    methods = {name: made.of_method("target", name) for name in made.model}
-    return [(name, one.args, one.kwargs) for name, one in methods.items()]
 
 
 def _training_notes(model: Any, coverage: Coverage) -> list[str]:

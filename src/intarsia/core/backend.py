@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 POSITIONS = "positions"
 """Under which of a `BuiltEngine`'s options a backend may list the inputs that hold positions.
 
-One mapping for each input and size, with the number of the input (`input`) and the size of the dim that it counts along
-(`size`). `intarsia.verify` draws such inputs by it.
+One mapping for each input and size, with the number of the input (`input`), the dim that it counts along (`dim`), the
+size of that (`size`), and whether -1 is its last position (`counts_back`). `intarsia.verify` draws such inputs by it; a
+`.pte` checks them.
 """
 
 WIDENED = "widened"
@@ -29,8 +30,9 @@ class BuiltEngine:
     """What `Backend.build` returns: the sections of an engine container, and facts about them.
 
     Attributes:
-        payload: Compiled engine, in the backend's own serialisation.
-        source: Portable form from which `Backend.rebuild` makes the engine anew, or None.
+        payload: Compiled engine, in the backend's own serialisation; or None where the library keeps none, and every
+            engine is made of its source.
+        source: Portable form from which `Backend.rebuild` makes the engine anew, or None. There is one of the two.
         backend_version: Version of the library that built the payload.
         target: What the payload was compiled for, as text that a person can read ("CPU x86-64 avx2").
         options: Options that `rebuild` needs again; JSON values only.
@@ -42,7 +44,7 @@ class BuiltEngine:
         b'compiled'
     """
 
-    payload: bytes
+    payload: bytes | None
     source: bytes | None
     backend_version: str
     target: str

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from intarsia.errors import HybridError
+
+if TYPE_CHECKING:
+    import torch
 
 _KEY = "intarsia_coverage"
 
@@ -156,6 +157,7 @@ def coverage(hybrid: torch.fx.GraphModule) -> Coverage:
 
     Example:
         >>> import intarsia
+        >>> import torch
         >>> print(coverage(intarsia.compile(torch.nn.ReLU(), (torch.ones(3),))))
         1 of 1 operators in 1 engine
         engine   1  aten.relu.default  supported

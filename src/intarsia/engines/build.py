@@ -15,6 +15,7 @@ from intarsia.core.build_failure import BuildFailure
 from intarsia.core.container import pack_engine
 from intarsia.core.coverage import Coverage, record_coverage
 from intarsia.core.signature import EngineSignature
+from intarsia.core.torch_source import keep_source
 from intarsia.errors import EngineBuildFailed, IntarsiaError, first_line
 
 Progress = Callable[[int, int, str], None]
@@ -90,7 +91,9 @@ class EngineBuilder:
         built = self._build(backend, self._export(partition))
         container = pack_engine(built, name=name, backend=backend, signature=signature)
         del built
-        return make_engine_body(name, _as_tensor(container), signature, inputs, outputs)
+        engine = _as_tensor(container)
+        keep_source(engine, partition)
+        return make_engine_body(name, engine, signature, inputs, outputs)
 
     def _build(self, backend: str, program: torch.export.ExportedProgram) -> BuiltEngine:
         try:

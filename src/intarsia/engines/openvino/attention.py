@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from intarsia.engines.openvino.table import operator_name
+from intarsia.engines.nodes import operator_name
 
 _ATTENTION = "_scaled_dot_product_flash_attention_for_cpu.default"
 

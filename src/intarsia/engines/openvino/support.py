@@ -6,25 +6,29 @@ import operator
 from collections.abc import Sequence
 
 import torch
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from intarsia._torch import OpOverload, schema_of
 from intarsia.core.signature import SHORT_NAMES
+from intarsia.engines.nodes import (
+    SIZE_ARITHMETIC,
+    draws_numbers,
+    is_size,
+    operator_name,
+    reason_against_values,
+    results_of,
+)
 from intarsia.engines.openvino.faults import known_fault
 from intarsia.engines.openvino.library import element_types
 from intarsia.engines.openvino.positions import reason_against_positions
 from intarsia.engines.openvino.table import (
     CASTS,
     COMPARISONS,
-    DROPOUTS,
     INDEX_ARGUMENTS,
     LOGIC,
     MASK_ARGUMENTS,
     MOVERS,
     POSITIONS,
-    SIZE_ARITHMETIC,
     is_taken,
-    operator_name,
 )
 
 _ARITHMETIC = "is integer arithmetic"
@@ -37,12 +41,12 @@ def reason_against(node: torch.fx.Node) -> str | None:
         return "is no operator"
     if node.target is operator.getitem and isinstance(node.args[0], torch.fx.Node):
         return reason_against(node.args[0])
-    if _is_size(node):
+    if is_size(node):
         return None if node.target in SIZE_ARITHMETIC else "OpenVINO does not compute a size so"
     if not isinstance(node.target, OpOverload):
         return "is no ATen operator"
     return (
-        _against_values(node)
+        reason_against_values(node, element_types(), "OpenVINO's CPU device")
         or _against_operator(node, node.target)
         or _against_integers(node)
         or reason_against_positions(node, lambda source: reason_against(source) is not None)
@@ -50,41 +54,13 @@ def reason_against(node: torch.fx.Node) -> str | None:
 
 
 def _against_operator(node: torch.fx.Node, target: OpOverload) -> str | None:
-    if _draws(node, target):
+    if draws_numbers(node, target):
         return "draws random numbers"
     if schema_of(target).written:
         return "writes its arguments"
     if not is_taken(node):
         return "is not known to OpenVINO"
     return known_fault(operator_name(node), node)
-
-
-def _draws(node: torch.fx.Node, target: OpOverload) -> bool:
-    """Whether a call draws random numbers. An operator with a dropout draws none where it drops nothing."""
-    if torch.Tag.nondeterministic_seeded not in target.tags or operator_name(node) in DROPOUTS:
-        return False
-    given: dict[str, object] = {**dict(zip(schema_of(target).argument_names, node.args, strict=False)), **node.kwargs}
-    return given.get("train") is not False and given.get("dropout") != 0
-
-
-def _against_values(node: torch.fx.Node) -> str | None:
-    results = list(_results(node))
-    if not results or any(not isinstance(result, torch.Tensor) for result in results):
-        return "returns something else than tensors"
-    operands = _operands(node)
-    if not operands:
-        return "has no tensor among its arguments"
-    for value in (value for value in [*operands, *results] if isinstance(value, torch.Tensor)):
-        if value.layout is not torch.strided or value.is_quantized:
-            return f"meets a {'quantized' if value.is_quantized else value.layout} tensor"
-        if value.device.type != "cpu":
-            return f"runs on {value.device}"
-        if value.dtype not in element_types():
-            return f"OpenVINO's CPU device does not compute in {SHORT_NAMES.get(value.dtype, value.dtype)}"
-    known = {symbol for value in operands for symbol in free_unbacked_symbols(value)}
-    if any(free_unbacked_symbols(result) - known for result in results):
-        return "has an output size that depends on data"
-    return None
 
 
 def _against_integers(node: torch.fx.Node) -> str | None:
@@ -95,7 +71,7 @@ def _against_integers(node: torch.fx.Node) -> str | None:
     name = operator_name(node)
     special = [*_arguments(node, INDEX_ARGUMENTS.get(name)), *_arguments(node, MASK_ARGUMENTS.get(name))]
     data = [operand for operand in node.all_input_nodes if operand not in special and _is_integral(operand)]
-    results = [result.dtype for result in _results(node) if isinstance(result, torch.Tensor)]
+    results = [result.dtype for result in results_of(node) if isinstance(result, torch.Tensor)]
     if name in CASTS:
         return _against_cast(node, results[0])
     if not data:
@@ -120,14 +96,6 @@ def _against_cast(node: torch.fx.Node, target: torch.dtype) -> str | None:
     if target is torch.int64 and (kept.is_floating_point or not _fits_32_bits(source)):
         return _NARROW
     return None
-
-
-def _is_size(node: torch.fx.Node) -> bool:
-    """Whether the node is arithmetic on sizes that gives a size; sizes are never negative, and fit in 32 bits."""
-    numbers = [argument.meta.get("val") for argument in node.all_input_nodes]
-    return not isinstance(node.target, OpOverload) and all(
-        isinstance(value, int | torch.SymInt) for value in (node.meta.get("val"), *numbers)
-    )
 
 
 def _is_float(dtype: torch.dtype) -> bool:
@@ -188,16 +156,6 @@ def _arguments(node: torch.fx.Node, position: int | None) -> list[torch.fx.Node]
     argument = node.args[position]
     items = argument if isinstance(argument, Sequence) else [argument]
     return [item for item in items if isinstance(item, torch.fx.Node)]
-
-
-def _operands(node: torch.fx.Node) -> list[torch.Tensor]:
-    values = [operand.meta.get("val") for operand in node.all_input_nodes]
-    return [value for value in values if isinstance(value, torch.Tensor)]
-
-
-def _results(node: torch.fx.Node) -> list[object]:
-    value = node.meta.get("val")
-    return list(value) if isinstance(value, tuple | list) else [value]
 
 
 def _dtype(node: torch.fx.Node) -> torch.dtype:

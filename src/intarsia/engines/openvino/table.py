@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 import torch
+
+from intarsia.engines.nodes import operator_name
 
 # Not in OpenVINO's own table, which is written for decomposed graphs; each is tested against torch.
 ADDED = frozenset(
@@ -106,9 +107,6 @@ COMPARISONS = frozenset(
 
 CASTS = frozenset({"_to_copy.default"})
 
-# Python's operators on sizes that OpenVINO converts.
-SIZE_ARITHMETIC = frozenset({operator.add, operator.floordiv, operator.mul, operator.sub})
-
 # Operators on truth values; on integers they are arithmetic.
 LOGIC = frozenset(
     {
@@ -142,9 +140,6 @@ POSITIONS = frozenset(
     }
 )
 
-# Operators with an optional dropout; a call that drops nothing draws no random numbers.
-DROPOUTS = frozenset({"scaled_dot_product_attention.default"})
-
 # Arguments that hold positions, which positions.py sees to.
 INDEX_ARGUMENTS: Mapping[str, int] = {
     "_unsafe_index.Tensor": 1,
@@ -169,11 +164,6 @@ MASK_ARGUMENTS: Mapping[str, int] = {
     "where.ScalarSelf": 0,
     "where.self": 0,
 }
-
-
-def operator_name(node: torch.fx.Node) -> str:
-    """The name of an ATen operator as these tables write it: `add.Tensor`."""
-    return str(node.target).removeprefix("aten.")
 
 
 def is_taken(node: torch.fx.Node) -> bool:
