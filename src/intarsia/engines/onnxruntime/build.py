@@ -65,7 +65,9 @@ def _convert(program: torch.export.ExportedProgram) -> onnx_ir.Model:
     except Exception as error:
         chain = list(_causes(error))
         missing = [f"{found[1]}.{found[2]}" for one in chain for found in [_UNKNOWN.search(str(one))] if found]
-        raise _refused(f"{type(chain[-1]).__name__}: {shorten(first_line(chain[-1]), 400)}", missing) from error
+        raise _refused(
+            f"{type(chain[-1]).__name__}: {shorten(first_line(chain[-1]), 400)}", sorted(set(missing))
+        ) from error
 
 
 _UNKNOWN = re.compile(r"No ONNX function found for <OpOverload\(op='(aten\.\w+)', overload='(\w+)'\)>")

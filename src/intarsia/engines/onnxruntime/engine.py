@@ -13,6 +13,7 @@ from intarsia.core.backend import POSITIONS
 from intarsia.core.signature import EngineSignature
 from intarsia.engines.onnxruntime.library import (
     CPU,
+    NOWHERE,
     SessionOptions,
     element_types,
     import_onnxruntime,
@@ -167,15 +168,22 @@ def _readable(i: int, tensor: torch.Tensor) -> torch.Tensor:
     return tensor.contiguous()
 
 
+# What its operators say of a position outside of a tensor, and which, where they tell.
+_POSITION = re.compile(
+    r"idx=(-?\d+) must be within the inclusive range|invalid index found, index = (-?\d+)|Out of range value in index"
+)
+
+
 def _failed(error: Exception) -> EngineError | PositionError:
     """The error of a failed call: that of a position which no tensor has, or another."""
-    found = re.search(r"idx=(-?\d+) must be within the inclusive range \[(-?\d+),(-?\d+)\]", str(error))
+    found = _POSITION.search(str(error))
     if found:
+        position = int(found[1] or found[2] or NOWHERE)
         return PositionError(
             "ONNX Runtime engine",
-            found=f"position {found[1]}",
-            expected=f"{found[2]} to {found[3]}",
-            fix="Pass positions inside of the tensor that is read.",
+            found="a position outside of a tensor" if position == NOWHERE else f"position {position}",
+            expected="positions inside of the tensor that is read",
+            fix="Pass such positions.",
         )
     return EngineError(
         "ONNX Runtime engine",
@@ -189,4 +197,4 @@ def _failed(error: Exception) -> EngineError | PositionError:
 def told(error: Exception) -> str:
     """ONNX Runtime's message without its codes and source positions."""
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", "", first_line(error))
-    return shorten(re.sub(r"/\S+\.(?:cc|h):\d+ (?:[\w:{} ]+\([^)]*\) )?", "", text), 400)
+    return shorten(re.sub(r"\S*/\S+\.(?:cc|h):\d+ ", "", text), 400)

@@ -47,6 +47,15 @@ def _has_no_axes(node: torch.fx.Node) -> bool:
     return any(value.meta["val"].dim() == 0 for value in node.all_input_nodes)
 
 
+def _reduces_everything(node: torch.fx.Node) -> bool:
+    return not _argument(node, "dim")
+
+
+def _indexes_narrowly(node: torch.fx.Node) -> bool:
+    indices: Any = node.args[1]
+    return any(index is not None and index.meta["val"].dtype is not torch.int64 for index in indices)
+
+
 def _is_integral(node: torch.fx.Node) -> bool:
     return not _first(node).is_floating_point()
 
@@ -108,6 +117,7 @@ _ORDER = ((_always, "ONNX Runtime writes in any order where positions are equal"
 _NANS = ((_always, "ONNX Runtime does not find NaN"),)
 _EMPTY = ((_may_be_empty, "ONNX Runtime computes it otherwise where there may be no elements"),)
 _NO_AXES = ((_has_no_axes, "ONNX Runtime does not compute it for a tensor without axes"),)
+_WHOLE = ((_reduces_everything, "the exporter does not take it without axes"),)
 _DIVISION = ((_divides_otherwise, "ONNX Runtime divides otherwise, save integers by a constant"),)
 _FRACTION = ((_mixes_with_a_fraction, "an integer meets a fraction"),)
 _BORDER = ((_pools_beyond_the_border, "ONNX Runtime divides otherwise where a window lies partly outside"),)
@@ -134,8 +144,9 @@ FAULTS: Mapping[str, Sequence[tuple[Check, str]]] = {
     ),
     **dict.fromkeys(("std.correction", "std.dim", "std.default", "std_mean.correction", "std_mean.default"), _EMPTY),
     **dict.fromkeys(("var.correction", "var.dim", "var.default", "var_mean.correction", "var_mean.default"), _EMPTY),
-    **dict.fromkeys(("amax.default", "amin.default", "max.default", "min.default"), _EMPTY + _NO_AXES),
-    **dict.fromkeys(("group_norm.default", "native_group_norm.default"), _EMPTY),
+    **dict.fromkeys(("amax.default", "amin.default"), _WHOLE + _EMPTY),
+    **dict.fromkeys(("max.default", "min.default"), _EMPTY + _NO_AXES),
+    **dict.fromkeys(("group_norm.default", "mean.default", "mean.dim", "native_group_norm.default"), _EMPTY),
     **dict.fromkeys(("cross_entropy_loss.default", "nll_loss.default", "nll_loss_forward.default"), _TARGET),
     **dict.fromkeys(("floor_divide.default", "fmod.Scalar", "remainder.Scalar"), _DIVISION),
     **dict.fromkeys(("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "mul.Tensor", "mul.Scalar"), _FRACTION),
@@ -146,6 +157,7 @@ FAULTS: Mapping[str, Sequence[tuple[Check, str]]] = {
     **dict.fromkeys(("eq.Scalar", "ne.Scalar", "lt.Scalar", "le.Scalar", "gt.Scalar", "ge.Scalar"), _FRACTION),
     "conv_transpose3d.input": ((_has_output_padding, "ONNX Runtime refuses some paddings of the output"),),
     "cosine_similarity.default": _NO_AXES,
+    "index.Tensor": ((_indexes_narrowly, "the exporter takes positions in i64 alone"),),
     "linalg_vector_norm.default": ((_is_of_an_infinite_order, "ONNX Runtime computes it otherwise in this order"),),
     "pad.default": ((_pads_otherwise, "ONNX Runtime does not pad so"),),
     "pow.Tensor_Scalar": ((_takes_a_root, "ONNX Runtime takes a root otherwise"),),

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 OPSET = 20
 """Version of the ONNX operators: torch's own default, and old enough for every ONNX Runtime since 1.18."""
 
+NOWHERE = 2**62
+"""A position outside of every tensor, for those that torch refuses: ONNX Runtime takes -1 for the last one."""
+
 CPU = "CPUExecutionProvider"
 _OPTIONS = ("intra_op_num_threads", "providers")
 

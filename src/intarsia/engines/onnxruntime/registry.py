@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 
+import torch
+
 from intarsia._torch import OnnxRegistry, OpOverload, onnx_registry
 from intarsia.engines.onnxruntime.library import OPSET
-from intarsia.engines.onnxruntime.translations import EXTREMES, translations, with_nans
+from intarsia.engines.onnxruntime.translations import EXTREMES, translations, with_empty_rows, with_nans
 
 
 @cache
@@ -15,6 +17,8 @@ def find_registry() -> OnnxRegistry:
     registry = onnx_registry(OPSET, translations())
     for target, sign in EXTREMES.items():
         registry.register_op(target, with_nans(registry.get_decomps(target)[0].onnx_function, sign))
+    attention = torch.ops.aten.scaled_dot_product_attention.default
+    registry.register_op(attention, with_empty_rows(registry.get_decomps(attention)[0].onnx_function))
     return registry
 
 

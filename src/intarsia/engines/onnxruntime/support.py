@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 
 import torch
@@ -36,8 +37,8 @@ def reason_against(node: torch.fx.Node) -> str | None:
     return (
         reason_against_values(node, element_types(), "ONNX Runtime")
         or _against_operator(node, node.target)
-        or _against_dtypes(node)
         or known_fault(node)
+        or _against_dtypes(node)
     )
 
 
@@ -63,7 +64,13 @@ def _against_dtypes(node: torch.fx.Node) -> str | None:
     floats = {value.dtype for value in (*operands_of(node), *results) if _is_floating(value)}
     if len(floats) > 1 and name not in CASTS | PROMOTED | COMPARISONS:
         return "changes the precision"
+    if torch.float64 in floats and any(isinstance(number, float) and _is_narrowed(number) for number in node.args):
+        return "meets a number that the exporter narrows to f32"
     return None
+
+
+def _is_narrowed(number: float) -> bool:
+    return math.isfinite(number) and torch.tensor(number, dtype=torch.float32).item() != number
 
 
 def _is_floating(value: torch.Tensor) -> bool:

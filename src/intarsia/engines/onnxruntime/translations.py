@@ -6,18 +6,18 @@ Each is a function of ONNX values and Python numbers, as `torch.onnx` calls it; 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import nan
+from math import inf, nan
 from typing import Any
 
 import torch
+
+from intarsia.engines.onnxruntime.library import NOWHERE
 
 aten = torch.ops.aten
 
 # ONNX's numbers of f32 and f64.
 _FLOATS = (1, 11)
-
-# Outside of every tensor: ONNX Runtime refuses it, and takes -1 for the last position where torch refuses that.
-_NOWHERE = 2**62
+_TRUTH = 9
 
 
 def translations() -> Mapping[Any, Callable[..., Any]]:
@@ -55,7 +55,7 @@ def _from_the_start(index: Any) -> Any:
     """Positions as i64, of which the negative ones are nowhere."""
     op = _op()
     wide = op.Cast(index, to=7)
-    return op.Where(op.Less(wide, op.Constant(value_int=0)), op.Constant(value_int=_NOWHERE), wide)
+    return op.Where(op.Less(wide, op.Constant(value_int=0)), op.Constant(value_int=NOWHERE), wide)
 
 
 def _embedding(weight: Any, indices: Any, *_: Any) -> Any:
@@ -93,5 +93,21 @@ def with_nans(original: Callable[..., Any], sign: float) -> Callable[..., Any]:
         flags.shape, flags.type = self.shape, self.type
         found = op.Not(op.Equal(original(flags, *args, **kwargs), op.CastLike(0.0, self)))
         return op.Where(found, op.CastLike(nan, self), original(self, *args, **kwargs))
+
+    return translated
+
+
+def with_empty_rows(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Attention that gives zeros to a query that may look at nothing, as torch's does, and not NaN."""
+
+    def translated(query: Any, key: Any, value: Any, attn_mask: Any = None, *args: Any, **kwargs: Any) -> Any:
+        result = original(query, key, value, attn_mask, *args, **kwargs)
+        if attn_mask is None:
+            return result
+        op = _op()
+        hidden = op.CastLike(-inf, attn_mask)
+        visible = attn_mask if attn_mask.dtype == _TRUTH else op.Not(op.Equal(attn_mask, hidden))
+        some = op.ReduceMax(visible, op.Constant(value_ints=[-1]), keepdims=1)
+        return op.Where(some, result, op.CastLike(0.0, result))
 
     return translated
