@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -61,13 +62,27 @@ def _signature(program: torch.export.ExportedProgram) -> EngineSignature:
 
 def _convert(program: torch.export.ExportedProgram) -> onnx_ir.Model:
     try:
-        return export_to_onnx(program, find_registry())
+        with _views_as_reshapes(program):
+            return export_to_onnx(program, find_registry())
     except Exception as error:
         chain = list(_causes(error))
         missing = [f"{found[1]}.{found[2]}" for one in chain for found in [_UNKNOWN.search(str(one))] if found]
         raise _refused(
             f"{type(chain[-1]).__name__}: {shorten(first_line(chain[-1]), 400)}", sorted(set(missing))
         ) from error
+
+
+@contextmanager
+def _views_as_reshapes(program: torch.export.ExportedProgram) -> Iterator[None]:
+    """Have the exporter, which traces the program again, find no view illegal: ONNX knows no strides."""
+    views = program.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default)
+    for node in views:
+        node.target = torch.ops.aten.reshape.default
+    try:
+        yield
+    finally:
+        for node in views:
+            node.target = torch.ops.aten.view.default
 
 
 _UNKNOWN = re.compile(r"No ONNX function found for <OpOverload\(op='(aten\.\w+)', overload='(\w+)'\)>")

@@ -215,6 +215,7 @@ DTYPES: Mapping[str, Dtypes] = {
     **dict.fromkeys(_FLOATING, _DOUBLES),
     **dict.fromkeys(_ARITHMETIC, _NUMBERS),
     **dict.fromkeys(CHOOSERS, _CHOSEN),
+    "scaled_dot_product_attention.default": PLAIN | {torch.bool},
     "pad.default": _CHOSEN | {torch.bool},
 }
 """The dtypes that operators are taken in, other than `PLAIN`."""

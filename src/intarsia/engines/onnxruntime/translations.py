@@ -43,6 +43,13 @@ EXTREMES: Mapping[Any, float] = {
     aten.min.default: -1.0,
 }
 
+# Operators that the exporter knows under another name.
+TWINS: Mapping[Any, Any] = {
+    getattr(aten, "__and__").Tensor: aten.bitwise_and.Tensor,  # noqa: B009 - operators' names, and not private
+    getattr(aten, "__or__").Tensor: aten.bitwise_or.Tensor,  # noqa: B009
+    getattr(aten, "__xor__").Tensor: aten.bitwise_xor.Tensor,  # noqa: B009
+}
+
 
 def _op() -> Any:
     """ONNX's operators; onnxscript is imported when a model is first exported."""
