@@ -329,15 +329,15 @@ class Wave(torch.nn.Module):
 
 
 def test_an_operator_that_turns_out_to_be_refused_goes_to_torch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("intarsia.api.compiling.find_backend", lambda _: Choosy("aten.tanh.default"))
+    monkeypatch.setattr("intarsia.api.wanted.find_backend", lambda _: Choosy("aten.tanh.default"))
     x = torch.randn(4, 3)
     hybrid = intarsia.compile(Wave(), (x,), torch_executed_ops=iter(["aten.sort"]))
     torch.testing.assert_close(hybrid(x), Wave()(x))
     found = intarsia.coverage(hybrid)
-    assert found.failed == ()
+    assert found.failed == (("aten.tanh.default", "a refusal by openvino: tanh"),)
     assert {p.operator: p.reason for p in found.placements if p.place == "torch"} == {
         "aten.sort.default": "named in torch_executed_ops",
-        "aten.tanh.default": "openvino could not build it",
+        "aten.tanh.default": "could not be built: tanh",
     }
     (both,) = intarsia.compile({"both": Wave()}, {"both": (x,)}).values()
     torch.testing.assert_close(both(x), Wave()(x))

@@ -15,11 +15,23 @@ from typing import TYPE_CHECKING, Any
 from intarsia.errors import IntarsiaError
 
 if TYPE_CHECKING:
-    from intarsia.api import compile, coverage, export, ledger, load, save, verify  # noqa: A004 - named as in torch
+    from intarsia.api import compile, coverage, export, ledger, load, plan, save, verify  # noqa: A004 - named as in torch
     from intarsia.runtime.methods import Methods
     from intarsia.runtime.program import Program
 
-__all__ = ["IntarsiaError", "Methods", "Program", "compile", "coverage", "export", "ledger", "load", "save", "verify"]
+__all__ = [
+    "IntarsiaError",
+    "Methods",
+    "Program",
+    "compile",
+    "coverage",
+    "export",
+    "ledger",
+    "load",
+    "plan",
+    "save",
+    "verify",
+]
 __version__ = "0.1.0"
 
 _RUNTIME = {"Methods": "intarsia.runtime.methods", "Program": "intarsia.runtime.program"}

@@ -7,12 +7,14 @@ Each says why no public name does. All were tried on torch 2.13.0; on 2.14.1 all
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import logging
 import re
+import types
 import typing
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -51,12 +53,15 @@ __all__ = [
     "bounds_of",
     "buffers_of",
     "close_container",
+    "compile_package",
     "container_kind",
     "deserialize_graph",
     "dtype_codes",
     "export_to_onnx",
+    "find_compiler",
     "graph_schema",
     "higher_order_operators",
+    "inductor_options",
     "int_bounds",
     "is_buffer",
     "is_guard_module",
@@ -68,6 +73,7 @@ __all__ = [
     "non_persistent_buffers",
     "onnx_registry",
     "open_container",
+    "open_runner",
     "operator_name",
     "pytree",
     "pytree_convention",
@@ -360,8 +366,9 @@ def _shape_envs(program: torch.export.ExportedProgram) -> set[ShapeEnv]:
     return {mode.shape_env for mode in modes if mode.shape_env is not None}
 
 
-# In JSON that stands as text in JSON: `"graph_id": 140006888956368, "pass_name"`, each quote behind a backslash.
-_GRAPH_ADDRESS = re.compile(rb'(\\"graph_id\\": )(\d+)(, \\"pass_name\\")')
+# A text in the history of a node has its quotes behind backslashes, and is not meant.
+_GRAPH_ADDRESS = re.compile(r'(?<!\\)("graph_id": )\d+')
+_OBJECT_ADDRESS = re.compile(r" at 0x[0-9a-f]+(?=>)")
 
 
 def serialize_graph(program: torch.export.ExportedProgram, lengths: Mapping[str, int]) -> bytes:
@@ -371,31 +378,32 @@ def serialize_graph(program: torch.export.ExportedProgram, lengths: Mapping[str,
 
     torch's public writer writes whole archives only. The schema is 8.20 in torch 2.13 and 2.14, and stands in the text.
     Guards are left out: torch runs them beside example inputs only, of which the file has none.
-    The history of each node names graphs by their addresses in memory: here they are counted from 0 on, so that the
-    text depends on the program alone.
+    The text depends on the program alone, not on the machine and the process that made it: see `_forget_places`.
     """
     from torch._export.serde.serialize import serialize
 
     program = copy.copy(program)
     program._guards_code = []
     artifact = serialize(program, serialize_state_dict=False, serialize_constants=False, serialize_example_inputs=False)
-    text = _count_graphs(artifact.exported_program)
-    if not lengths:
-        return text
-    fields = json.loads(text)
+    fields = json.loads(artifact.exported_program, object_hook=_forget_places)
     values = fields["graph_module"]["graph"]["tensor_values"]
     for name, length in lengths.items():
         values[name]["sizes"] = [{"as_int": length}]
-    return json.dumps(fields).encode()
+    return json.dumps(fields, allow_nan=False).encode()
 
 
-def _count_graphs(text: bytes) -> bytes:
-    numbers: dict[bytes, int] = {}
+def _forget_places(fields: dict[str, Any]) -> dict[str, Any]:
+    """Take out of a node's JSON what another checkout or process would say otherwise; other objects stay as they are.
 
-    def number(found: re.Match[bytes]) -> bytes:
-        return b"%b%d%b" % (found[1], numbers.setdefault(found[2], len(numbers)), found[3])
-
-    return _GRAPH_ADDRESS.sub(number, text)
+    The trace of the stack names files of this machine. The history of the node names graphs and functions by their
+    addresses in memory, and two graphs may have had the same one.
+    """
+    metadata = fields.get("metadata")
+    if "target" in fields and isinstance(metadata, dict):
+        metadata.pop("stack_trace", None)
+        if "from_node" in metadata:
+            metadata["from_node"] = _OBJECT_ADDRESS.sub("", _GRAPH_ADDRESS.sub(r"\g<1>0", metadata["from_node"]))
+    return fields
 
 
 def deserialize_graph(
@@ -404,18 +412,52 @@ def deserialize_graph(
     """The program of a graph that `serialize_graph`, or torch of another version, wrote; it holds the given tensors.
 
     torch's public reader reads whole archives only, tensor by tensor into memory. Nothing is unpickled here, but
-    symbolic expressions are evaluated, and names become code.
+    symbolic expressions are evaluated, and names become code. The objects of the schema are made by `_schema_reader`.
 
     Args:
         values: The JSON values of the graph, which the caller has judged.
         state_dict: Parameters and buffers by name.
         constants: Tensor constants by name.
     """
-    from torch._export.serde.schema import ExportedProgram
-    from torch._export.serde.serialize import ExportedProgramDeserializer, _dict_to_dataclass
+    from torch._export.serde.serialize import ExportedProgramDeserializer
 
-    graph = _dict_to_dataclass(ExportedProgram, values)  # type: ignore[no-untyped-call]
+    graph = _schema_reader(graph_schema().program)(values)
     return ExportedProgramDeserializer().deserialize(graph, state_dict, constants)
+
+
+@cache
+def _schema_reader(hint: Any) -> Callable[[Any], Any]:
+    """What makes objects of a type of torch's schema of values of JSON that fit it.
+
+    torch's own function works the type hints of a class out anew for each of its objects, which takes as long as all
+    the rest of reading a graph. Like it, this one overlooks what is no field of a class.
+    """
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        (inner,) = (_schema_reader(argument) for argument in arguments if argument is not type(None))
+        return lambda value: None if value is None else inner(value)
+    if origin is list:
+        read = _schema_reader(arguments[0])
+        return lambda value: [read(item) for item in value]
+    if origin is dict:
+        read_value = _schema_reader(arguments[1])
+        return lambda value: {key: read_value(item) for key, item in value.items()}
+    if dataclasses.is_dataclass(hint):
+        return _class_reader(hint)
+    return float if hint is float else lambda value: value
+
+
+def _class_reader(kind: Any) -> Callable[[Any], Any]:
+    """As `_schema_reader`, of one class; its fields are looked up when the first object is made, for classes nest."""
+    make = kind.create if issubclass(kind, graph_schema().union) else kind
+    fields: dict[str, Callable[[Any], Any]] = {}
+
+    def read(value: Any) -> Any:
+        if not fields:
+            fields.update((name, _schema_reader(hint)) for name, hint in schema_hints(kind).items())
+        return make(**{name: fields[name](item) for name, item in value.items() if name in fields})
+
+    return read
 
 
 class GraphSchema(NamedTuple):
@@ -509,6 +551,84 @@ def registered_containers() -> dict[str, RegisteredContainer]:
         for name, kind in pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.items()
         if name != pytree.NO_SERIALIZED_TYPE_NAME_FOUND
     }
+
+
+def inductor_options() -> frozenset[str]:
+    """Names of inductor's settings. Its functions are documented, but its module has a private name."""
+    import torch._inductor
+
+    return frozenset(torch._inductor.list_options())
+
+
+def find_compiler() -> str:
+    """The C++ compiler that inductor would call.
+
+    Raises:
+        RuntimeError: There is none. Torch tells it by an error of its own, when a compile has come as far as that.
+    """
+    from torch._inductor.cpp_builder import get_cpp_compiler
+
+    return str(get_cpp_compiler())
+
+
+def compile_package(
+    programs: Mapping[str, torch.export.ExportedProgram], path: str, options: Mapping[str, Any]
+) -> None:
+    """Write an AOTInductor package of programs, by the names that they have in it.
+
+    `torch._inductor.aoti_compile_and_package` is documented, but packs one program; and it wants example inputs, of
+    which it reads structure and device, and takes shapes from the graph: its fake tensors serve for both. What
+    compiling says of torch's own code is kept from the user.
+    """
+    from torch._inductor import aot_compile
+    from torch._inductor.package.package import package_aoti
+
+    files: Any = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, program in programs.items():
+            placeholders = {node.name: node.meta["val"] for node in program.graph.find_nodes(op="placeholder")}
+            specs = [spec for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
+            given = [placeholders.get(spec.arg.name, getattr(spec.arg, "value", None)) for spec in specs]
+            args, kwargs = pytree.tree_unflatten(given, program.call_spec.in_spec)
+            module = program.module(check_guards=False)
+            files[name] = aot_compile(module, args, kwargs, options={**options, "aot_inductor.package": True})
+        package_aoti(path, files)
+
+
+class Runner(typing.Protocol):
+    """Compiled code that is ready to run."""
+
+    def run(self, inputs: list[torch.Tensor], /) -> list[torch.Tensor]:
+        """Run it on its tensor inputs, in order."""
+
+    def extract_constants_map(self, use_inactive: bool, /) -> dict[str, torch.Tensor]:  # noqa: FBT001 - torch's own
+        """Its state by the names that it has in the model: views of the memory that it reads and writes."""
+
+    def update_constant_buffer(
+        self,
+        tensors: dict[str, torch.Tensor],
+        use_inactive: bool,  # noqa: FBT001
+        validate_full_updates: bool,  # noqa: FBT001
+        user_managed: bool,  # noqa: FBT001
+        /,
+    ) -> None:
+        """Take other tensors for its state, in their own memory where it is to borrow them."""
+
+
+def open_runner(library: str, device: str) -> Runner:
+    """Load a library that AOTInductor made; its file may be removed afterwards.
+
+    `aoti_load_package` unpacks into a folder that is left over after a crash, and has no way to read state.
+    """
+    runners = torch._C._aoti
+    runner: Any = (
+        runners.AOTIModelContainerRunnerCpu(library, 1)
+        if device == "cpu"
+        else runners.AOTIModelContainerRunnerCuda(library, 1, device, "")
+    )
+    opened: Runner = runner
+    return opened
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from intarsia.api import Savable, programs_of
+from intarsia.api import EngineForm, Savable, programs_of
 from intarsia.formats.pte.edge import lower_to_edge
 from intarsia.formats.pte.planning import backend_config
 from intarsia.runtime.methods import Methods
@@ -20,6 +20,7 @@ def to_edge(
     compile_config: Any = None,
     constant_methods: Mapping[str, Any] | None = None,
     *,
+    engines: EngineForm = "compiled",
     generate_etrecord: bool = False,
 ) -> Any:
     """ExecuTorch's own `EdgeProgramManager`: engines as delegates, then what partitioners take, then portable kernels.
@@ -27,8 +28,9 @@ def to_edge(
     The bytes of each engine become a delegate of their own, untouched. Nothing is traced again by intarsia. The state
     that a method writes starts with the values that it has now.
 
-    `to_executorch(intarsia.executorch.backend_config())` plans state of one name as one state, in memory of its own;
-    with ExecuTorch's own default, the activations of one method overwrite the state of another.
+    Its `to_executorch()` plans state of one name as one state, in memory of its own, and proves that delegates take and
+    give what their engines do. `backend_config` makes other configurations that plan so; one that would let the
+    activations of one method overwrite the state of another is refused.
 
     Args:
         hybrid_or_program_or_methods: As for `intarsia.save`.
@@ -38,14 +40,15 @@ def to_edge(
             see an engine as a call of the operator `intarsia::engine_N`.
         compile_config: As for `executorch.exir.to_edge_transform_and_lower`.
         constant_methods: Likewise; the one that tells how the methods are called is added.
-        generate_etrecord: Likewise.
+        engines: As for `intarsia.save`; "source" leaves the operators of engines to the partitioners.
+        generate_etrecord: As for `executorch.exir.to_edge_transform_and_lower`.
 
     Returns:
-        `executorch.exir.EdgeProgramManager`.
+        `executorch.exir.EdgeProgramManager`, and so are those that its `transform` and `to_backend` make.
 
     Raises:
         EngineUnavailable: ExecuTorch is not installed, or its versions do not go together.
-        EngineError: An engine cannot travel, or a partitioner has claimed it.
+        EngineError: An engine cannot travel, a partitioner has claimed it, or its torch operators are not known.
         ConventionError: A method's name cannot be one, a size has no upper bound, or partitioners are given for a
             method that is not there.
         MutationError: A write would be lost.
@@ -53,10 +56,10 @@ def to_edge(
 
     Example:
         >>> edge = to_edge(hybrid, partitioners=[])  # doctest: +SKIP
-        >>> edge.to_executorch(backend_config()).save("model.pte")  # doctest: +SKIP
+        >>> edge.to_executorch().save("model.pte")  # doctest: +SKIP
     """
     return lower_to_edge(
-        programs_of(hybrid_or_program_or_methods),
+        programs_of(hybrid_or_program_or_methods, engines),
         partitioners=partitioners,
         transform_passes=transform_passes,
         compile_config=compile_config,

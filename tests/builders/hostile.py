@@ -97,6 +97,11 @@ def pack(path: Path, members: Members) -> Path:
         }
         text = json.dumps(fields).encode()
         members = {**members, MANIFEST_MEMBER: text, MANIFEST_HASH_MEMBER: hashlib.sha256(text).hexdigest().encode()}
+    return zip_members(path, members)
+
+
+def zip_members(path: Path, members: Members) -> Path:
+    """Write an archive of these members, whatever they say of each other."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in members.items():
             archive.writestr(f"archive/{name}", data)

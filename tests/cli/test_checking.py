@@ -53,6 +53,13 @@ def test_a_file_that_cannot_run(here: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert json.loads(result.stdout)["obstacles"] == ["torch is not installed"]
 
 
+def test_what_only_loading_tells_is_a_note(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitness, "check_fitness", lambda _: Fitness((), {}, {}, ("another [version] of 'a'",)))
+    result = run("counter.pt2")
+    assert (result.exit_code, result.stdout) == (0, "runs here\nnote: another [version] of 'a'\n")
+    assert json.loads(run("counter.pt2", "--json").stdout)["notes"] == ["another [version] of 'a'"]
+
+
 def test_the_facts_as_json(here: Path) -> None:
     facts = json.loads(run("counter.pt2", "--json").stdout)
     assert facts["file"] == "counter.pt2"

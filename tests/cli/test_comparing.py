@@ -71,6 +71,44 @@ def test_changes_of_methods_are_told_with_their_names(here: Path) -> None:
     assert lines[-2:] == ["method of three", "  - there"]
 
 
+def test_test_vectors_are_compared_where_both_files_have_a_place_for_them(here: Path) -> None:
+    program, x = export(torch.nn.ReLU()), torch.ones(2)
+    api.save(program, "a.pt2", test_vectors=[((x,), {}), ((-x,), {})])
+    api.save(program, "b.pt2", test_vectors=[((x,), {})])
+    api.save(program, "none.pt2")
+    torch.export.save(program, "theirs.pt2")
+    assert run("a.pt2", "a.pt2").stdout == "no difference\n"
+    assert run("a.pt2", "theirs.pt2").stdout == "no difference\n"
+    for first, last, lines in (
+        ("a.pt2", "b.pt2", ["test vector, call 2", "  - forward"]),
+        ("none.pt2", "b.pt2", ["test vector, call 1", "  + forward"]),
+    ):
+        result = run(first, last)
+        assert (result.exit_code, result.stdout.splitlines()) == (1, lines)
+
+
+def test_what_concerns_no_method_is_told_without_one(here: Path) -> None:
+    relu, tanh = export(torch.nn.ReLU()), export(torch.nn.Tanh())
+    half = torch.export.export(torch.nn.ReLU(), (torch.ones(2, dtype=torch.float16),))
+    x = torch.ones(2)
+    api.save({"one": relu, "two": relu}, "a.pt2", test_vectors=[("one", (x,), {}), ("two", (x,), {})])
+    api.save({"one": half, "two": tanh}, "b.pt2", test_vectors=[("one", (x.half(),), {}), ("two", (x,), {})])
+    lines = run("a.pt2", "b.pt2").stdout.splitlines()
+    assert "test vector of two, call 2, output 0" in lines
+    assert "test vector, coarsest dtypes of the outputs of one" in lines
+
+
+def test_a_damaged_test_vector_is_an_error(here: Path) -> None:
+    x = torch.tensor([0.123, 0.456])
+    api.save(export(torch.nn.ReLU()), "a.pt2", test_vectors=[((x,), {})])
+    data = bytearray(Path("a.pt2").read_bytes())
+    data[data.index(x.numpy().tobytes())] ^= 1
+    Path("damaged.pt2").write_bytes(data)
+    result = run("a.pt2", "damaged.pt2")
+    assert result.exit_code == 2
+    assert "damaged.pt2: found " in result.stderr
+
+
 def test_what_cannot_be_read_cannot_be_compared(here: Path) -> None:
     result = run("counter.pt2", "nothing.pt2")
     assert (result.exit_code, result.stdout) == (2, "")

@@ -111,6 +111,70 @@ def test_json_tells_the_whole_ledger(folder: Path) -> None:
     assert {entry["subject"]: entry["fate"] for entry in told["ledger"]}["submod_0"] == "merged"
 
 
+def test_the_answers_to_example_inputs_are_recorded(folder: Path) -> None:
+    result = invoke("export", "hybrids_here:traced", "-o", "m.pt2", "--test-vectors")
+    assert result.exit_code == 0, result.output
+    (call,) = api.load("m.pt2").test_vectors.calls
+    import hybrids_here
+
+    assert torch.equal(call.inputs[0], torch.ones(2, 4))
+    torch.manual_seed(0)
+    assert call.outputs[0].shape == hybrids_here.traced()[0](torch.ones(2, 4)).shape
+    assert api.verify("m.pt2").replay.ok
+
+
+def test_the_answers_of_several_methods_are_recorded(folder: Path) -> None:
+    (folder / "several_here.py").write_text(
+        HYBRIDS
+        + """
+def several():
+    made = split()
+    return {"one": made, "two": made}, {"one": (torch.ones(2, 4),), "two": (torch.ones(3, 4),)}, None, None
+
+def incomplete():
+    made = split()
+    return {"one": made, "two": made}, {"one": (torch.ones(2, 4),)}, None, None
+"""
+    )
+    assert invoke("export", "several_here.py:several", "-o", "m.pt2", "--test-vectors").exit_code == 0
+    calls = api.load("m.pt2").test_vectors.calls
+    assert [(call.method, call.inputs[0].shape[0]) for call in calls] == [("one", 2), ("two", 3)]
+    assert api.verify("m.pt2").replay.ok
+    refused = invoke("export", "several_here.py:incomplete", "-o", "n.pt2", "--test-vectors")
+    assert (refused.exit_code, (folder / "n.pt2").exists()) == (2, False)
+    assert "--test-vectors: found no example inputs of method 'two'" in refused.stderr
+
+
+def test_test_vectors_of_a_file_are_made_again_or_left_out_with_a_note(folder: Path) -> None:
+    import hybrids_here
+
+    x = torch.linspace(-1, 1, 12).reshape(3, 4)
+    api.save(hybrids_here.program(), "old.pt2", test_vectors=[((x,), {}), ((x,), {})])
+    assert invoke("export", "old.pt2", "-o", "new.pt2", "--test-vectors").exit_code == 0
+    old, new = (api.load(name).test_vectors.calls for name in ("old.pt2", "new.pt2"))
+    assert len(old) == len(new) == 2
+    for one, other in zip(old, new, strict=True):
+        assert torch.equal(one.inputs[0], other.inputs[0])
+        assert torch.equal(one.outputs[0], other.outputs[0])
+    result = invoke("export", "old.pt2", "-o", "bare.pt2")
+    assert "note: the test vectors of the file are left out" in result.stdout
+    assert api.load("bare.pt2").test_vectors is None
+    assert "note: " not in invoke("export", "bare.pt2", "-o", "again.pt2").stdout
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [("hybrids_here:split", "no example inputs, expected"), ("m.pt2", "a file without test vectors")],
+)
+def test_where_there_is_nothing_to_record_that_is_told(folder: Path, source: str, told: str) -> None:
+    import hybrids_here
+
+    api.save(hybrids_here.program(), "m.pt2")
+    result = invoke("export", source, "-o", "n.pt2", "--test-vectors")
+    assert (result.exit_code, (folder / "n.pt2").exists()) == (2, False)
+    assert f"--test-vectors: found {told}" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [

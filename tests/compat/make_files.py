@@ -7,13 +7,12 @@ A file that is there is left as it is: files of a released version never change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.export import Dim, ExportedProgram, export
+from torch.export import Dim, export
 
 import intarsia
 from intarsia.formats.manifest import FORMAT_VERSION
@@ -64,7 +63,6 @@ def kinds(path: Path) -> None:
     """A program without engines."""
     x, sizes = torch.linspace(-1, 1, 12).view(3, 4), {"x": {0: Dim("rows", min=1, max=8)}, "scale": None}
     program = export(Kinds(), (x,), {"scale": 2.0}, dynamic_shapes=sizes)
-    _forget_sources([program])
     intarsia.save(program, path, test_vectors=[((x,), {"scale": 2.0}), ((x[:1],), {"scale": 2.0})])
 
 
@@ -73,17 +71,8 @@ def methods(path: Path) -> None:
     model, row = Decoder().eval(), torch.ones(1, 32)
     args = {"prefill": (torch.ones(4, 32),), "decode": (row, torch.tensor([4]))}
     programs = intarsia.export(intarsia.compile({"prefill": model.prefill, "decode": model.decode}, args))
-    _forget_sources(programs.values())
     steps = [("decode", (row / step, torch.tensor([3 + step])), {}) for step in (1, 2)]
     intarsia.save(programs, path, payloads=False, test_vectors=[("prefill", args["prefill"], {}), *steps])
-
-
-def _forget_sources(programs: Iterable[ExportedProgram]) -> None:
-    """Leave out where in which file each operator was called: that names folders of this machine."""
-    for program in programs:
-        for module in program.graph_module.modules():
-            for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
-                node.meta.pop("stack_trace", None)
 
 
 if __name__ == "__main__":

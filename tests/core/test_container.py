@@ -263,11 +263,28 @@ IMPOSSIBLE: dict[str, Any] = {
     "no hash": lambda fields: {**fields, "constants": [{**fields["constants"][0], "sha256": []}]},
     "backwards": lambda fields: {**fields, "constants": fields["constants"][::-1]},
     "behind the end": lambda fields: {**fields, "constants": [{**fields["constants"][0], "offset": 2**40}]},
+    "a hash that is none": lambda fields: {**fields, "constants": [{**fields["constants"][0], "sha256": "\x1b[2J"}]},
+    "a section of another kind": lambda fields: {
+        **fields,
+        "sections": [*fields["sections"], {**fields["sections"][0], "name": "other"}],
+    },
+    "a section with no name": lambda fields: {**fields, "sections": [{**fields["sections"][0], "name": 3}]},
+    "two payloads": lambda fields: {**fields, "sections": [fields["sections"][0], *fields["sections"]]},
+    "neither payload nor source": lambda fields: {**fields, "sections": fields["sections"][2:]},
+    "sections apart": lambda fields: {
+        **fields,
+        "sections": [{**one, "offset": one["offset"] + 64} for one in fields["sections"]],
+    },
+    "a name that is a number": lambda fields: {**fields, "name": 3},
+    "a name that steers the terminal": lambda fields: {**fields, "name": "\x1b[2J"},
+    "a signature that is a list": lambda fields: {**fields, "signature": []},
+    "options that are a list": lambda fields: {**fields, "options": []},
     "a section before the start": lambda fields: {**fields, "sections": [{**fields["sections"][0], "offset": -64}]},
 }
 
 
 @pytest.mark.parametrize("case", IMPOSSIBLE)
 def test_a_header_that_says_what_cannot_be_is_one_error(case: str) -> None:
-    with pytest.raises(EngineError, match=r"found a header (that cannot be read|whose sections and)"):
+    with pytest.raises(EngineError, match=r"found a header (that|whose sections and|with other)") as raised:
         EngineContainer.unpack(memoryview(_with_header(IMPOSSIBLE[case])))
+    assert str(raised.value).isprintable()

@@ -64,6 +64,9 @@ def test_output_shapes(text: str, shapes: list[tuple[int, ...]], expected: list[
         ("(f32[" + "-" * 4000 + "b]) -> ()", "nested expressions"),
         ("(f32[" + "9" * 40 + "]) -> ()", "found '9999"),
         ("(f32[max()]) -> ()", "expected an operand"),
+        (f"(f32[{'+'.join('b' * 102)}]) -> ()", "more than 100 operations in a size"),
+        (f"(f32[max({', '.join('b' * 101)})]) -> ()", "more than 100 operations in a size"),
+        (f"({' ' * 2**20}) -> ()", "at most 1048576"),
     ],
 )
 def test_malformed_text_is_refused(text: str, message: str) -> None:
@@ -87,6 +90,21 @@ def test_inputs_that_do_not_fit(inputs: list[torch.Tensor], message: str) -> Non
     signature.check([torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64)])
     with pytest.raises(ArgumentError, match=message):
         signature.check(inputs)
+
+
+@pytest.mark.parametrize("operator", ["//", "%"])
+def test_a_division_by_zero_is_one_error(operator: str) -> None:
+    signature = EngineSignature.parse(f"(f32[b], f32[c]) -> (f32[b {operator} (c - 7)])")
+    with pytest.raises(ArgumentError, match=r"engine size b (//|%) \(c - 7\): found a division by zero"):
+        signature.output_shapes([(4,), (7,)])
+
+
+def test_sizes_that_follow_from_each_other_backwards_are_worked_out() -> None:
+    count = 300
+    sums = [f"f32[a{i}+a{i + 1}]" for i in range(count)]
+    signature = EngineSignature.parse(f"({', '.join(sums)}, f32[a{count}]) -> (f32[a0])")
+    assert signature.output_shapes([*[(10,)] * count, (4,)]) == [(4,)]
+    assert signature.output_shapes([*[(10,)] * (count - 1), (11,), (4,)]) == [(3,)]
 
 
 def test_a_derived_input_size_is_checked() -> None:

@@ -9,9 +9,11 @@ from torch import nn
 from intarsia.capture import capture
 from intarsia.core.backend import BuiltEngine
 from intarsia.core.coverage import coverage
-from intarsia.engines.build import build_engines
+from intarsia.engines.build import EngineBuilder
+from intarsia.engines.methods import build_methods
+from intarsia.engines.options import options_by_backend
 from intarsia.errors import ArgumentError, EngineBuildFailed, EngineUnavailable, HybridError
-from intarsia.partition import partition
+from intarsia.partition import Wishes, partition_methods
 from intarsia.surgery import export
 
 
@@ -81,8 +83,16 @@ def make(backend, monkeypatch, **settings):
     torch.manual_seed(0)
     shapes = {"x": {0: torch.export.Dim("b", min=1, max=9)}}
     program = capture(Model(), (torch.randn(3, 4),), dynamic_shapes=shapes)
-    planned = partition(program, supports=backend.supports, prefix=backend.name)
-    return build_engines(planned.hybrid, planned.coverage, backend=backend, export=export, **settings)
+    return build(program, backend, **settings)
+
+
+def build(program, backend, options=None, **settings):
+    backends = {backend.name: backend}
+    builder = EngineBuilder(backends, export, options_by_backend(backends, options))
+    kept = settings.pop("torch_executed_ops", ())
+    wishes = Wishes({backend.name: backend.supports}, torch_executed_ops=kept)
+    hybrid = build_methods(lambda failed: partition_methods({"": program}, wishes, failed), builder, **settings)[""]
+    return hybrid, coverage(hybrid)
 
 
 def reference():
@@ -150,14 +160,24 @@ def test_failed_partition_stays_in_torch(error, monkeypatch):
     assert failure[1].endswith("no")
     reasons = {item.reason for item in found.placements if item.operator == "aten.tanh.default"}
     assert reasons == {"eager_1 could not be built"}
-    assert "tanh" in str(targets(hybrid.eager_1))
+    assert "aten.tanh.default" in targets(hybrid)
 
 
 def test_refused_operators_of_a_partition_are_an_error_that_names_them(monkeypatch):
     error = EngineBuildFailed("p", found="n", expected="y", fix="Do.", operators=("aten.tanh.default", "aten.no.more"))
     with pytest.raises(EngineBuildFailed) as caught:
-        make(EagerBackend({"tanh": error}), monkeypatch)
+        make(EagerBackend({"tanh": error}), monkeypatch, fallback=False)
     assert caught.value.operators == ("aten.tanh.default",)
+
+
+def test_refused_operators_of_a_partition_alone_stay_in_torch(monkeypatch):
+    error = EngineBuildFailed("p", found="n", expected="y", fix="Do.", operators=("aten.tanh.default", "aten.no.more"))
+    hybrid, found = make(EagerBackend({"tanh": error}), monkeypatch)
+    check(hybrid)
+    reasons = {item.operator: item.reason for item in found.placements if "could not" in item.reason}
+    assert reasons == {"aten.tanh.default": "could not be built: n"}
+    assert found.failed == (("aten.tanh.default", "a refusal by eager: n"),)
+    assert len(found.engines) == 2
 
 
 def test_operators_that_the_partition_does_not_show_leave_it_in_torch(monkeypatch):
@@ -204,14 +224,7 @@ def test_openvino_builds_the_engines_of_a_transformer_block():
     backend, model = find_backend("openvino"), Attention()
     shapes = {"x": {0: torch.export.Dim("b", min=1, max=9), 1: torch.export.Dim("s", min=2, max=9)}}
     program = capture(model, (torch.randn(3, 5, 8),), dynamic_shapes=shapes)
-    planned = partition(
-        program,
-        supports=backend.supports,
-        torch_executed_ops={"aten.scaled_dot_product_attention"},
-        min_block_size=1,
-        prefix="openvino",
-    )
-    hybrid, found = build_engines(planned.hybrid, planned.coverage, backend=backend, export=export, fallback=False)
+    hybrid, found = build(program, backend, torch_executed_ops={"aten.scaled_dot_product_attention"}, fallback=False)
     assert len(found.engines) >= 2
     exported = export(hybrid).module(check_guards=False)
     for b, s in ((1, 2), (3, 5), (9, 9)):

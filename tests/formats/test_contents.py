@@ -63,12 +63,38 @@ LIES: dict[str, tuple[tuple[str | int, ...], object, str]] = {
     "a size that is a text": (
         ("members", "models/decode.json", "size_bytes"),
         "3",
-        "size_bytes of MemberEntry is a str",
+        "size_bytes of MemberEntry is '3', a str",
     ),
-    "a version that is a list": (("torch_version",), [], "torch_version of Manifest is a list"),
+    "a version that is a list": (("torch_version",), [], r"torch_version of Manifest is \[\], a list"),
     "members that are a list": (("members",), [], "AttributeError"),
     "engines that are numbers": (("methods", "prefill", "engines"), [1], "TypeError"),
     "packages that are a list": (("methods", "prefill", "packages"), [], "AttributeError"),
+    "packages that are numbers": (("methods", "prefill", "packages"), {"a": 1}, "TypeError: 1 for a text"),
+    "a coverage that is a list": (("methods", "decode", "coverage"), [], "TypeError"),
+    "a coverage of nothing": (("methods", "decode", "coverage"), {}, "KeyError: 'placements'"),
+    "half a placement": (("methods", "decode", "coverage", "placements"), [{"node": "a"}], "TypeError"),
+    "a placement of numbers": (
+        ("methods", "decode", "coverage", "placements"),
+        [dict.fromkeys(["node", "operator", "place", "reason"], 1)],
+        "node of OperatorPlacement is 1, a int",
+    ),
+    "removed operators that are numbers": (
+        ("methods", "decode", "coverage"),
+        {"placements": [], "removed": [[1, 2]]},
+        "TypeError: 1 for a text",
+    ),
+    "removed operators that are no pairs": (
+        ("methods", "decode", "coverage"),
+        {"placements": [], "removed": ["abc"]},
+        "ValueError: too many values",
+    ),
+    "a fate of no kind": (
+        ("methods", "prefill", "ledger"),
+        [Entry("node", "relu", "eaten", "relu")._asdict()],  # type: ignore[arg-type]
+        "fate of Entry is 'eaten', a str",
+    ),
+    "a version before the first": (("format_version",), 0, "format version 0"),
+    "fewer test vectors than none": (("test_vectors",), -1, "and -1 test vectors"),
     "an infinite format": (("format_version",), 1e400, "OverflowError|cannot be read"),
 }
 

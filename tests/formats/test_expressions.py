@@ -34,7 +34,7 @@ WRITTEN = [
 
 @pytest.mark.parametrize("expression", WRITTEN, ids=srepr)
 def test_what_torch_writes_is_read(expression: sympy.Basic) -> None:
-    assert read_expression(srepr(expression)) == {symbol.name for symbol in expression.free_symbols}
+    assert read_expression(srepr(expression)).symbols == {symbol.name for symbol in expression.free_symbols}
 
 
 SYMBOL = "Symbol('s0', integer=True)"
@@ -89,6 +89,20 @@ OTHER = {
 def test_any_other_text_is_refused(case: str) -> None:
     with pytest.raises(Refused):
         read_expression(OTHER[case])
+
+
+@pytest.mark.parametrize(
+    ("text", "work"),
+    [
+        (f"Max(Integer(1), {SYMBOL})", 0),
+        (f"Max({', '.join([SYMBOL] * 8)})", 8 * 6),
+        (f"Max({SYMBOL}, FloorDiv({SYMBOL}, Integer(2)))", 3),
+        (f"Mul(Add({SYMBOL}, {SYMBOL}), Add({SYMBOL}, {SYMBOL}, {SYMBOL}))", 1),
+        (f"Add({', '.join([SYMBOL] * 100)})", 0),
+    ],
+)
+def test_work_beyond_reading_is_counted(text: str, work: int) -> None:
+    assert read_expression(text).work == work
 
 
 KNOWN = {

@@ -96,13 +96,26 @@ def test_a_missing_backend_is_an_obstacle(save: Callable[..., Path], backend: st
 
 @pytest.mark.parametrize("package", ["no-such-package 1.2", "no_such_module", "no_such_package.module", "os.path", ""])
 def test_a_missing_package_of_operators_is_an_obstacle(save: Callable[..., Path], package: str) -> None:
-    (obstacle,) = check_fitness(save(packages={"aten": "torch 2.0", "mine": package})).obstacles
+    found = check_fitness(save(packages={"aten": f"torch {torch.__version__}", "mine": package}))
+    (obstacle,) = found.obstacles
+    assert (found.verdict, found.notes) == ("cannot run", ())
     assert obstacle == f"operators 'mine::...' need {package}, which is not installed"
 
 
-@pytest.mark.parametrize("package", ["torch 0.1", "numpy"])
+@pytest.mark.parametrize("package", [f"pytest {pytest.__version__}", f"pytest {pytest.__version__}+here", "numpy"])
 def test_an_installed_package_of_operators_is_none(save: Callable[..., Path], package: str) -> None:
-    assert check_fitness(save(packages={"mine": package})).verdict == "runs"
+    found = check_fitness(save(packages={"mine": package}))
+    assert (found.verdict, found.notes) == ("runs", ())
+
+
+@pytest.mark.parametrize("other", ["0.1", "999", "no version"])
+def test_another_version_of_a_package_of_operators_is_told(save: Callable[..., Path], other: str) -> None:
+    found = check_fitness(save(packages={"mine": f"pytest {other}"}))
+    assert found.verdict == "runs"
+    (note,) = found.notes
+    assert note.startswith(
+        f"operators 'mine::...' were those of pytest {other}, and pytest {pytest.__version__} is installed: "
+    )
 
 
 def test_another_byte_order_is_an_obstacle(save: Callable[..., Path]) -> None:
@@ -177,6 +190,17 @@ def test_a_file_of_another_tool_does_not_say(tmp_path: Path) -> None:
         FormatError, match="of another tool, which does not say what it needs, expected a file that intarsia"
     ):
         check_fitness(tmp_path / "model.pt2")
+
+
+def test_a_module_that_a_file_names_is_found_and_not_imported(
+    save: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "operators_here.py").write_text("raise AssertionError('it was imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    path = save(packages={"mine": "operators_here"})
+    assert check_fitness(path).verdict == "runs"
+    (tmp_path / "operators_here.py").unlink()
+    assert check_fitness(path).verdict == "cannot run"
 
 
 def test_neither_torch_nor_a_library_is_imported(tmp_path: Path) -> None:

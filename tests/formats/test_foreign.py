@@ -12,6 +12,7 @@ import torch
 from torch.export import ExportedProgram, export
 
 import intarsia
+from builders.damage import flip_bit
 from builders.files import load_pt2
 from builders.hostile import change_json, pack, read_members
 from intarsia.errors import FormatError
@@ -154,6 +155,20 @@ def test_another_version_of_the_archive_is_refused(path: Path) -> None:
     pack(path, {**read_members(path), "archive_version": b"7"})
     with pytest.raises(FormatError, match="another version of torch's archives"):
         intarsia.load(path)
+
+
+@pytest.mark.parametrize("member", ["data/weights/weight_0", "data/constants/tensor_0"])
+def test_a_damaged_tensor_is_refused_though_there_are_no_hashes(path: Path, member: str) -> None:
+    flip_bit(path, member)
+    with pytest.raises(FormatError, match=f"found a damaged member '{member}'"):
+        intarsia.load(path)
+
+
+def test_a_byte_order_that_steers_the_terminal_is_shown_as_what_it_is(path: Path) -> None:
+    pack(path, {**read_members(path), "byteorder": b"\x1b[2J"})
+    with pytest.raises(FormatError, match=r"found tensors in the byte order '\\x1b\[2J', expected") as raised:
+        intarsia.load(path)
+    assert str(raised.value).isprintable()
 
 
 class Point(torch.Tensor):

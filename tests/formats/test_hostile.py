@@ -364,6 +364,23 @@ def test_symbols_and_expressions_are_counted(ours: Path, monkeypatch: pytest.Mon
         intarsia.load(ours)
 
 
+def test_every_mention_of_a_costly_expression_counts(ours: Path) -> None:
+    symbols = "Symbol('s0', integer=True), " * 31
+
+    def change(values: Any) -> None:
+        size = next(s for v in graph_of(values)["tensor_values"].values() for s in v["sizes"] if "as_expr" in s)
+        size["as_expr"]["expr_str"] = f"Max({symbols}Integer(2))"
+        values["graph_module"]["graph"]["tensor_values"].update(
+            {f"more_{i}": {**next(iter(graph_of(values)["tensor_values"].values())), "sizes": [size]} for i in range(5)}
+        )
+
+    change_json(ours, GRAPH, change)
+    with pytest.raises(
+        FormatError, match=r"found sizes that take 5760 comparisons to read, expected at most 5\d\d\d\."
+    ):
+        intarsia.load(ours)
+
+
 def test_a_text_that_is_too_long_is_refused(ours: Path, foreign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("intarsia.formats.archive.listing.TEXT_BYTES", 10)
     for path in (ours, foreign):

@@ -1,24 +1,24 @@
-"""Files with parts changed at random: each loads, or raises an error of intarsia."""
+"""Files with parts changed at random: each answers as the good one does, or is refused by an error of intarsia."""
 
 from __future__ import annotations
 
 import logging
 import random
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-import intarsia
-from builders.hostile import Members, read_members, small_program
-from builders.mutations import mutate_bytes, mutate_members
-from intarsia.errors import IntarsiaError
+from builders.good_files import CALLS, GoodFile, read_good_files, write_good_files
+from builders.mutations import MUTATIONS, applies, mutate_file
+from builders.trial import COMMANDS, Fault, Trial, try_file
 
 CHECKED = settings(
-    max_examples=80,
-    deadline=20_000,
+    max_examples=12,
+    deadline=None,
     derandomize=True,
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -26,50 +26,42 @@ CHECKED = settings(
 
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    folder, program = tmp_path_factory.mktemp("good"), small_program()
-    intarsia.save(program, folder / "ours.pt2")
-    torch.export.save(program, folder / "foreign.pt2")
-    return [folder / "ours.pt2", folder / "foreign.pt2"]
-
-
-@pytest.fixture(scope="module")
-def members(good: list[Path]) -> list[Members]:
-    return [read_members(path) for path in good]
+def good(tmp_path_factory: pytest.TempPathFactory) -> list[GoodFile]:
+    folder = tmp_path_factory.mktemp("good")
+    write_good_files(folder)
+    return read_good_files(folder)
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> None:
-    """torch logs what it overlooks."""
-    logging.getLogger("torch").setLevel(logging.CRITICAL)
+def quiet() -> Iterator[None]:
+    """torch logs and warns of what it overlooks."""
+    logging.disable()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+    logging.disable(logging.NOTSET)
 
 
-def drawer(seed: int) -> random.Random:
-    return random.Random(seed)  # noqa: S311 - no secret
-
-
-def loads(path: Path) -> bool:
-    try:
-        intarsia.load(path)
-    except IntarsiaError as error:
-        assert str(error).isprintable()  # noqa: PT017 - that it is raised is not required
-        return False
-    return True
-
-
-@given(seed=st.integers(0, 2**32), which=st.sampled_from([0, 1]))
+@pytest.mark.parametrize("name", MUTATIONS)
+@given(seed=st.integers(0, 2**32))
 @CHECKED
-def test_changed_values(seed: int, which: int, members: list[Members], tmp_path: Path) -> None:
-    mutate_members(drawer(seed), tmp_path / "a.pt2", members[which])
-    loads(tmp_path / "a.pt2")
+def test_a_changed_file_answers_the_same_or_is_refused(
+    name: str, seed: int, good: list[GoodFile], tmp_path: Path
+) -> None:
+    draw = random.Random(seed)  # noqa: S311 - no secret
+    chosen = draw.choice([one for one in good if applies(name, one)])
+    path = tmp_path / "changed.pt2"
+    is_honest = mutate_file(draw, chosen, path, name)
+    try_file(Trial(path, chosen, is_honest), [draw.choice(COMMANDS[:3])])
 
 
-@given(seed=st.integers(0, 2**32), which=st.sampled_from([0, 1]))
-@CHECKED
-def test_changed_bytes(seed: int, which: int, good: list[Path], tmp_path: Path) -> None:
-    (tmp_path / "a.pt2").write_bytes(mutate_bytes(drawer(seed), good[which].read_bytes()))
-    loads(tmp_path / "a.pt2")
+@pytest.mark.parametrize("kind", CALLS)
+def test_good_files_answer(kind: str, good: list[GoodFile]) -> None:
+    chosen = next(one for one in good if one.kind == kind)
+    assert try_file(Trial(chosen.path, chosen, is_honest=False), ["inspect", "diff"]) == "answers the same"
 
 
-def test_good_files_load(good: list[Path]) -> None:
-    assert all(map(loads, good))
+def test_other_answers_are_seen(good: list[GoodFile]) -> None:
+    one, other = (next(found for found in good if found.kind == kind) for kind in ("engines", "small"))
+    with pytest.raises(Fault, match="other answers"):
+        Trial(one.path, one._replace(answers=other.answers), is_honest=False).load_and_call()

@@ -12,7 +12,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from intarsia.capture import capture
 from intarsia.core.signature import EngineSignature
 from intarsia.errors import EngineBuildFailed, PartitionError
-from intarsia.partition import partition
+from intarsia.partition import Wishes, partition
 
 Dim = torch.export.Dim
 
@@ -29,7 +29,7 @@ def take(*names):
 
 def cut(model, args, *, dynamic_shapes=None, supports=None, **settings):
     program = capture(model, args, dynamic_shapes=dynamic_shapes)
-    result = partition(program, supports=supports or refuse(), prefix="demo", **settings)
+    result = partition(program, Wishes({"demo": supports or refuse()}, **settings))
     check_hybrid(result.hybrid)
     return result
 
@@ -247,7 +247,7 @@ class Stateful(nn.Module):
 def test_written_state_stays_at_the_root():
     model = Stateful()
     program = capture(copy.deepcopy(model), (torch.randn(2, 4),))
-    result = partition(program, supports=refuse(), prefix="demo")
+    result = partition(program, Wishes({"demo": refuse()}))
     check_hybrid(result.hybrid)
     body = result.hybrid.demo_0
     assert "total" in dict(result.hybrid.named_buffers())
@@ -390,7 +390,7 @@ def test_asserts_about_inputs_that_no_range_states_stay():
     program = torch.export.export(
         Model(), inputs, dynamic_shapes=shapes, prefer_deferred_runtime_asserts_over_guards=True
     )
-    hybrid = partition(capture(program), supports=refuse(), prefix="demo").hybrid
+    hybrid = partition(capture(program), Wishes({"demo": refuse()})).hybrid
     same(hybrid(*inputs), Model()(*inputs))
     with pytest.raises(RuntimeError, match="Runtime assertion failed"):
         hybrid(torch.randn(3), torch.randn(4))
@@ -505,7 +505,7 @@ def test_program_with_in_place_operators_is_refused():
 
     program = torch.export.export(Model(), (torch.ones(2),))
     with pytest.raises(PartitionError, match=r"in-place operator aten\.add_"):
-        partition(program, supports=refuse(), prefix="demo")
+        partition(program, Wishes({"demo": refuse()}))
 
 
 def test_partition_names_avoid_the_models_own():
@@ -529,7 +529,7 @@ def test_program_is_left_as_it_was_and_no_guard_is_added():
     before = str(program), [str(node.meta.get("val")) for node in program.graph.nodes]
     (x,) = (node.meta["val"] for node in program.graph.nodes if node.op == "placeholder")
     guards = len(x.fake_mode.shape_env.guards)
-    partition(program, supports=take("add", "transpose"), prefix="demo")
+    partition(program, Wishes({"demo": take("add", "transpose")}))
     assert (str(program), [str(node.meta.get("val")) for node in program.graph.nodes]) == before
     assert len(x.fake_mode.shape_env.guards) == guards
 
@@ -632,4 +632,4 @@ def test_writes_of_part_of_the_state_stay_in_torch():
 def test_an_operator_without_its_namespace_is_answered_with_its_name() -> None:
     program = torch.export.export(torch.nn.Tanh(), (torch.ones(2),)).run_decompositions({})
     with pytest.raises(PartitionError, match=r"Did you mean 'aten\.tanh'\?"):
-        partition(program, supports=lambda _: None, torch_executed_ops={"tanh"}, prefix="demo")
+        partition(program, Wishes({"demo": refuse()}, torch_executed_ops={"tanh"}))

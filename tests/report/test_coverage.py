@@ -76,6 +76,7 @@ def test_coverage_as_json_tells_what_the_table_tells() -> None:
     assert told["operators"][0] == {
         "operator": "aten.linear.default",
         "in_engine": True,
+        "backend": "",
         "nodes": 2,
         "why": "supported",
     }

@@ -14,6 +14,8 @@ from torch.export import Dim, ExportedProgram
 from builders.standin import engine_tensor
 from intarsia.core.backend import BuiltEngine
 from intarsia.core.container import MIN_CONSTANT_BYTES, pack_engine
+from intarsia.core.engine_calls import read_containers
+from intarsia.formats.pte.boundary import boundary_of
 from intarsia.report.difference import Side, compare_methods
 from intarsia.report.graph_lines import Symbols, graph_lines
 
@@ -266,3 +268,28 @@ def test_methods() -> None:
         ("prefill", "method", "", "there", None),
         ("score", "method", "", None, "there"),
     ]
+
+
+def test_of_a_boundary_only_what_it_tells_is_compared() -> None:
+    """A file for ExecuTorch has the boundary of a program, and says little of its engines."""
+    program = export()
+    ((constant, engine),) = read_containers(program).items()
+    known = {constant: {"backend": engine.backend, "version": engine.backend_version}}
+    whole = {"forward": Side(program, {"torch": "2.13", "intarsia": "1"})}
+
+    def against(boundary: ExportedProgram, engines: Any, **versions: str) -> list[tuple[Any, ...]]:
+        part = {"forward": Side(boundary_of(boundary), versions, engines)}
+        back = [(*change[:3], change.after, change.before) for change in compare_methods(part, whole)]
+        changes = [tuple(change) for change in compare_methods(whole, part)]
+        assert sorted(map(str, changes)) == sorted(map(str, back))
+        return [change[1:] for change in changes]
+
+    assert against(program, known, torch="2.13", executorch="1.5") == []
+    assert against(program, known, torch="2.14") == [("version", "torch", "2.13", "2.14")]
+    assert against(export(maximum=9), known) == [("signature", "size s0", "1 to 8", "1 to 9")]
+    assert against(program, {}) == [("engine", constant, "there", None)]
+    other = {constant: {"backend": engine.backend, "version": "0.9"}}
+    assert against(program, other) == [("engine", f"{constant}, version", engine.backend_version, "0.9")]
+    structure = torch.export.export(function(lambda x: (x + 1,)), (torch.ones(2),))
+    subjects = [change[1] for change in against(structure, known)]
+    assert subjects == ["input x", "size s0", "structure of the outputs"]

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+import sympy
 import torch
 from torch.export import Dim, ExportedProgram
 
 from intarsia.errors import ConventionError
 from intarsia.verification import Call, Drawing, UndrawableInput, middle
-from intarsia.verification.sizes import MAX_ELEMENTS, corners
+from intarsia.verification.sizes import MAX_ELEMENTS, _number, corners
 
 Tensor = torch.Tensor
 TABLE = torch.arange(40.0).view(8, 5)
@@ -232,3 +233,19 @@ def test_a_size_that_is_an_input() -> None:
     )
     drawing = Drawing(program)
     assert [drawing.draw(point, 0).args[1] for point in corners(program)] == [3, 4, 5, 8]
+
+
+def test_a_size_that_is_no_number_is_told() -> None:
+    symbol = sympy.Symbol("s0")
+    with pytest.raises(ConventionError, match=r"the size 1/\(s0 - 2\): found no number of elements at s0 = 2"):
+        _number(1 / (symbol - 2), {symbol: sympy.Integer(2)})
+    with pytest.raises(ConventionError, match=r"the size s1: found no number"):
+        _number(sympy.Symbol("s1"), {})
+
+
+def test_a_tensor_that_no_memory_holds_is_not_drawn() -> None:
+    program = exported(lambda self, x: x + 1, torch.ones(3))
+    node = list(program.graph.find_nodes(op="placeholder"))[-1]
+    node.meta["val"] = torch.empty_strided((3,), (2**60,), device="meta")
+    with pytest.raises(UndrawableInput, match=r"found sizes \[3\] and strides \[1152921504606846976\], of which torch"):
+        Drawing(program).draw({}, 0)

@@ -21,6 +21,12 @@ def leaf(found: Any, expected: Any, dtype: torch.dtype = torch.float32) -> Any:
     return compare_leaf("y", torch.tensor(found, dtype=dtype), torch.tensor(expected, dtype=dtype))
 
 
+def test_one_element_of_several_is_compared_as_it_is() -> None:
+    pair = torch.tensor([1.0, 2.0])[::2]
+    assert not difference(pair, torch.tensor([1.0]))
+    assert difference(pair, torch.tensor([1.5])) == "other bits, at most 0.5 apart"
+
+
 @pytest.mark.parametrize("dtype", TOLERANCES)
 def test_an_error_within_the_tolerance_passes_and_one_beyond_fails(dtype: torch.dtype) -> None:
     allowed = tolerance_of(dtype)

@@ -268,6 +268,21 @@ def test_a_loaded_program_keeps_its_vectors(saved: Path, tmp_path: Path) -> None
     assert not read_members(again).keys() & {CALLS, TENSORS}
 
 
+def test_what_would_lose_the_vectors_of_a_file_is_refused(saved: Path, methods: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "b.pt2"
+    with pytest.raises(ConventionError, match="method 'one': found a part of a file with test vectors"):
+        intarsia.save({"one": intarsia.load(saved)}, path)
+    intarsia.save(methods, saved, test_vectors=ACROSS)
+    loaded = intarsia.load(saved)
+    for part, name in ((loaded.read, "program"), ({name: getattr(loaded, name) for name in loaded}, "method 'add'")):
+        with pytest.raises(ConventionError, match=f"{name}: found a part of a file with test vectors"):
+            intarsia.save(part, path)
+        assert not path.exists()
+        intarsia.save(part, path, test_vectors=[])
+        assert intarsia.load(path).test_vectors is None
+        path.unlink()
+
+
 def test_a_load_does_not_read_them(saved: Path) -> None:
     flip_bit(saved, TENSORS)
     program = intarsia.load(saved)

@@ -384,6 +384,46 @@ def test_bodies_of_conditions_are_compared_by_what_they_compute() -> None:
     assert {"outputs", "graph"} <= failed(verify(module, None, None, stages=broken(swap)))
 
 
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_check_of_a_constants_type_that_the_retrace_repeats_is_no_difference(writes: bool) -> None:
+    class Converts(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.arange(4.0)
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if writes:
+                self.calls.add_(1)
+            return x + self.table.to(torch.float16).to(torch.float64) + torch.tensor(2).to(torch.float32)
+
+    program = torch.export.export(Converts(), (torch.ones(4),))
+    for decomposed in (program, program.run_decompositions({})):
+        result = intarsia.verify(decomposed, Converts())
+        assert result.ok, str(result)
+        assert result.check("graph").ok
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_check_of_a_type_that_was_lost_is_told(dtype: torch.dtype) -> None:
+    """Of two checks, each of another tensor, the first or the second one."""
+
+    class Converts(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.to(torch.float16).to(torch.float64)
+
+    def lose(program: ExportedProgram) -> None:
+        checks = program.graph.find_nodes(op="call_function", target=aten._assert_tensor_metadata.default)
+        (lost,) = [node for node in checks if node.kwargs["dtype"] is dtype]
+        program.graph.erase_node(lost)
+        program.graph_module.recompile()
+
+    module = torch.export.export(Converts(), (torch.ones(4),)).module(check_guards=False)
+    result = verify(module, None, None, stages=broken(lose))
+    assert result.check("graph").ok is False
+    assert "effect" in result.check("graph").detail
+
+
 def test_given_inputs_are_used_and_said() -> None:
     model, module = counter()
     result = intarsia.verify(module, model, inputs=[((torch.full((2, 4), math.nan),), {}), ((torch.ones(5, 4),), {})])

@@ -8,13 +8,15 @@ from typing import Any, overload
 import torch
 
 from intarsia import surgery
+from intarsia.api.wanted import DEFAULT_BACKEND, Choice, Plan, read_wanted
 from intarsia.capture import EntryPoint, capture, capture_methods
 from intarsia.core.examples import examples_by_method
-from intarsia.core.registry import find_backend
-from intarsia.engines.build import check_options
+from intarsia.core.method_names import check_method_names
+from intarsia.engines.build import EngineBuilder
 from intarsia.engines.methods import build_methods
-from intarsia.partition import partition_methods
-from intarsia.runtime.methods import check_method_names, check_methods
+from intarsia.engines.options import options_by_backend
+from intarsia.partition import Wishes, partition_methods
+from intarsia.runtime.methods import check_methods
 
 
 @overload
@@ -24,9 +26,10 @@ def compile(  # noqa: A001  as below
     kwargs: Mapping[str, Any] | None = None,
     *,
     dynamic_shapes: Any = None,
-    backend: str = "openvino",
+    backend: Choice = DEFAULT_BACKEND,
     torch_executed_ops: Iterable[Any] = (),
     min_block_size: int = 1,
+    plan: Plan | None = None,
     fallback: bool = True,
     options: Mapping[str, Any] | None = None,
     progress: Callable[[int, int, str], None] | None = None,
@@ -40,9 +43,10 @@ def compile(  # noqa: A001  as below
     kwargs: Mapping[str, Mapping[str, Any] | None] | None = None,
     *,
     dynamic_shapes: Mapping[str, Any] | None = None,
-    backend: str = "openvino",
+    backend: Choice = DEFAULT_BACKEND,
     torch_executed_ops: Iterable[Any] = (),
     min_block_size: int = 1,
+    plan: Plan | None = None,
     fallback: bool = True,
     options: Mapping[str, Any] | None = None,
     progress: Callable[[int, int, str], None] | None = None,
@@ -55,9 +59,10 @@ def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile ar
     kwargs: Any = None,
     *,
     dynamic_shapes: Any = None,
-    backend: str = "openvino",
+    backend: Choice = DEFAULT_BACKEND,
     torch_executed_ops: Iterable[Any] = (),
     min_block_size: int = 1,
+    plan: Plan | None = None,
     fallback: bool = True,
     options: Mapping[str, Any] | None = None,
     progress: Callable[[int, int, str], None] | None = None,
@@ -71,12 +76,18 @@ def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile ar
         args: Example positional inputs; for several methods a mapping with their names.
         kwargs: Example keyword inputs, likewise.
         dynamic_shapes: As for `torch.export.export`, likewise.
-        backend: Name of the backend that builds the engines.
+        backend: Name of the backend that builds the engines. Or several in the order in which they are wanted: an
+            operator goes to the first that takes it and can build it, else it stays in torch. Or a mapping from
+            operators and module paths to names or orders, where the path "" stands for the rest of the model and the
+            name "torch" for no engine; operators go before modules, and modules before those that hold them.
         torch_executed_ops: Operators that stay in torch: operator objects, or names ("aten.linear").
         min_block_size: Fewest operators that make an engine worth while, at least 1.
-        fallback: Whether what cannot be built stays in torch: the operators that the backend names, else the partition.
-            `coverage` tells why.
-        options: Passed through to the backend's library.
+        plan: Where each operator runs, instead of `backend`, `torch_executed_ops` and `min_block_size`: what
+            `intarsia.plan` returned, its text, or the path of a file with that text.
+        fallback: Whether what a backend cannot build goes to the next one, or stays in torch: the operators that it
+            names, else the partition. `coverage` tells why. Of a plan, what cannot be built is an error.
+        options: Passed through to the backend's library; of several backends, a mapping from their names to the options
+            of each.
         progress: Called with engines done, engines in all, and the name of the next one.
 
     Returns:
@@ -86,10 +97,12 @@ def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile ar
 
     Raises:
         CaptureError: `torch.export` cannot capture the model.
-        PartitionError: An operator name matches nothing.
-        EngineUnavailable: The backend is not known, or its library is not installed; told before the capture.
-        ArgumentError: The backend does not take an option; told before the capture.
-        EngineBuildFailed: A partition cannot be built and `fallback` is False.
+        PartitionError: An operator name or module path matches nothing, the plan is that of another model, or an
+            operator cannot run where the plan says.
+        EngineUnavailable: A backend is not known, or its library is not installed; told before the capture.
+        ArgumentError: A backend does not take an option, `backend` or `plan` is none, or there is a plan beside what it
+            stands for; told before the capture.
+        EngineBuildFailed: A partition cannot be built, and `fallback` is False or there is a plan.
         ConventionError: There is no method, a method's name is no name for an attribute or is taken, or examples are
             given for a method that is not there.
         StateError: State of one name differs between methods; told before an engine is built.
@@ -104,18 +117,21 @@ def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile ar
         >>> list(intarsia.compile({"all": model, "first": model[0]}, examples))
         ['all', 'first']
     """
-    builder = find_backend(backend)
-    check_options(builder, options)
-    captured = _capture(model, args, kwargs, dynamic_shapes)
     kept = torch_executed_ops if isinstance(torch_executed_ops, str) else tuple(torch_executed_ops)
+    wanted = read_wanted(backend, plan, torch_executed_ops=kept, min_block_size=min_block_size)
+    builder = EngineBuilder(wanted.backends, surgery.export, options_by_backend(wanted.backends, options))
+    captured = _capture(model, args, kwargs, dynamic_shapes)
+    wishes = Wishes(
+        supports={name: one.supports for name, one in wanted.backends.items()},
+        choice=wanted.choice,
+        torch_executed_ops=kept,
+        min_block_size=min_block_size,
+        plan=wanted.plan,
+    )
     hybrids = build_methods(
-        lambda supports: partition_methods(
-            captured, supports=supports, torch_executed_ops=kept, min_block_size=min_block_size, prefix=backend
-        ),
-        backend=builder,
-        export=surgery.export,
-        options=options,
-        fallback=fallback,
+        lambda failures: partition_methods(captured, wishes, failures),
+        builder,
+        fallback=fallback and plan is None,
         progress=progress,
     )
     return hybrids if isinstance(model, Mapping) else hybrids[""]

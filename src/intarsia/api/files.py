@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 
 from intarsia import surgery
+from intarsia.api.exporting import export, hold_engines
 from intarsia.core.coverage import find_coverage
-from intarsia.errors import IntarsiaError
+from intarsia.core.method_names import check_method_names
+from intarsia.core.vectors import Vectors
+from intarsia.errors import ConventionError, FormatError, IntarsiaError, near_match
 from intarsia.formats.archive.layout import METHOD
 from intarsia.formats.loading import Engines, load_methods, telling
+from intarsia.formats.manifest import Manifest
 from intarsia.formats.pte.loading import has_pte_ending, open_pte
 from intarsia.formats.pte.saving import save_pte
 from intarsia.formats.saving import save_methods
 from intarsia.runtime.executorch import ExecutorchMethods, ExecutorchProgram, LoadedFile
-from intarsia.runtime.methods import Methods, check_method_names, check_methods, run_methods
+from intarsia.runtime.methods import Methods, check_methods, run_methods
 from intarsia.runtime.program import Program
 from intarsia.verification import record_vectors
 
@@ -27,6 +31,7 @@ TestVectors: TypeAlias = (
 )
 """Calls of one program, or of several methods by their names."""
 
+EngineForm: TypeAlias = Literal["compiled", "source"]
 Savable: TypeAlias = torch.fx.GraphModule | torch.export.ExportedProgram | Program
 Loaded: TypeAlias = Program | Methods | ExecutorchProgram | ExecutorchMethods
 
@@ -36,6 +41,7 @@ def save(
     path: str | os.PathLike[str],
     *,
     payloads: bool = True,
+    engines: EngineForm = "compiled",
     test_vectors: TestVectors | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> None:
@@ -53,10 +59,13 @@ def save(
         path: Where to, and by its ending the kind of file; one that is there is replaced when the new one is whole.
         payloads: Whether to store the compiled form of each engine. Without it the file is smaller, loads on any
             machine, and each engine is built from its portable form when it is first called. A `.pte` needs it.
+        engines: Of a `.pte`: "compiled" makes each engine a delegate. "source" puts the torch operators that it was
+            built from in its place, for other delegates and for kernels. These are known in the process that compiled
+            it, as long as the model lives.
         test_vectors: Calls to make now, in order, from the initial state on: the file records them and the answers, and
             `verify` makes them again. Pairs of positional and keyword arguments; for several methods triples that begin
-            with the name of the method. When they are left out, what `load` returned keeps those of its file. A `.pte`
-            has none.
+            with the name of the method. When they are left out, what `load` returned keeps those of its file; of a part
+            of it, or of several loaded programs, say what becomes of theirs: `[]` for none. A `.pte` has none.
         progress: Called with bytes written, bytes in all, and the name of the next member of a `.pt2`.
 
     Raises:
@@ -65,9 +74,10 @@ def save(
         MutationError: The file is a `.pte`, and a write would be lost.
         StateError: State of the program could be stored as a pickle only, or differs between methods.
         ConventionError: There is no method, or a method's name is no name for an attribute, or is taken. Or test
-            vectors are no calls, or hold what no file can.
+            vectors are no calls, or hold what no file can, or those of a file do not fit what is saved.
         ArgumentError: A test vector does not fit the program, or its call fails.
-        EngineError: An engine is damaged, or has no portable form, and `payloads` is false.
+        EngineError: An engine is damaged, or has no portable form, and `payloads` is false. Or the file is a `.pte`,
+            and an engine cannot travel or its torch operators are not known.
 
     Example:
         >>> import intarsia
@@ -79,22 +89,73 @@ def save(
         torch.Size([3, 2])
     """
     given = hybrid_or_program_or_methods
+    if has_pte_ending(path):
+        save_pte(programs_of(given, engines), path, payloads=payloads, vectors=test_vectors is not None)
+        return
+    _check_form(engines, path)
     methods = _methods_of(given)
     programs = {name: program for name, (program, _) in methods.items()}
-    if has_pte_ending(path):
-        save_pte(programs, path, payloads=payloads, vectors=test_vectors is not None)
-        return
-    vectors = given.test_vectors if test_vectors is None and isinstance(given, Program | Methods) else None
-    if test_vectors is not None:
+    if test_vectors is None:
+        vectors = _kept_vectors(given)
+    else:
         named = isinstance(given, Mapping | Methods)
         vectors = record_vectors(test_vectors, programs, run_methods(programs), named=named)
     facts = {name: known for name, (_, known) in methods.items()}
     save_methods(programs, path, facts=facts, payloads=payloads, vectors=vectors, progress=progress)
 
 
-def programs_of(given: Savable | Methods | Mapping[str, Savable]) -> dict[str, torch.export.ExportedProgram]:
+def _kept_vectors(given: Savable | Methods | Mapping[str, Savable]) -> Vectors | None:
+    """The test vectors of the file that something was loaded from.
+
+    Raises:
+        ConventionError: It is a part of that file, or stands beside others: the calls may not answer as recorded.
+    """
+    kept = given.test_vectors if isinstance(given, Program | Methods) else None
+    parts = given if isinstance(given, Mapping) else {} if isinstance(given, Methods) else {METHOD: given}
+    for name, part in parts.items():
+        known = part.manifest if isinstance(part, Program) else None
+        if kept is None and isinstance(known, Manifest) and known.test_vectors:
+            raise ConventionError(
+                f"method {name!r}" if isinstance(given, Mapping) else "program",
+                found="a part of a file with test vectors, which call the programs of that file in turn",
+                expected="all that intarsia.load returned, which keeps them, or other test vectors",
+                fix="Pass test_vectors=[...] with calls to record, or test_vectors=[] to leave them out.",
+            )
+    return kept
+
+
+def programs_of(
+    given: Savable | Methods | Mapping[str, Savable], engines: EngineForm = "compiled"
+) -> dict[str, torch.export.ExportedProgram]:
     """The programs that `save` would write, by the names of their methods; raises as it does."""
-    return {name: program for name, (program, _) in _methods_of(given).items()}
+    _check_form(engines)
+    programs = {name: program for name, (program, _) in _methods_of(given).items()}
+    if engines == "compiled":
+        return programs
+    restored = {}
+    for name, program in programs.items():
+        with IntarsiaError.of_method(name):
+            restored[name] = surgery.restore(program)
+    return restored
+
+
+def _check_form(engines: str, pt2: object = None) -> None:
+    """Refuse a form of engines that is unknown, or that a `.pt2` has no use for."""
+    forms = get_args(EngineForm)
+    if engines not in forms:
+        raise FormatError(
+            "engines",
+            found=repr(engines),
+            expected=" or ".join(map(repr, forms)),
+            fix=near_match(str(engines), forms) or "Leave it out to save compiled engines.",
+        )
+    if pt2 is not None and engines != "compiled":
+        raise FormatError(
+            str(pt2),
+            found=f"engines={engines!r}",
+            expected="it for a .pte file only",
+            fix="Leave it out: a .pt2 file runs engines, with payloads=False on any machine.",
+        )
 
 
 def _methods_of(given: Any) -> dict[str, tuple[torch.export.ExportedProgram, dict[str, Any]]]:
@@ -128,11 +189,13 @@ def _resolve(savable: Savable) -> tuple[torch.export.ExportedProgram, dict[str, 
         program = program.exported_program
     elif isinstance(program, torch.fx.GraphModule):
         placed = find_coverage(program)
-        program = surgery.export(program)
+        program = export(program)
     elif isinstance(program, torch.export.ExportedProgram):
         placed = find_coverage(program.graph_module)
     account = manifest.ledger if manifest else surgery.find_ledger(program)
     places = manifest.coverage if manifest else placed and asdict(placed)
+    if isinstance(program, torch.export.ExportedProgram):
+        program = hold_engines(program)
     return program, {"coverage": places, "ledger": account and account.to_json()}
 
 
@@ -155,7 +218,7 @@ def load(
         engines: "verify" takes the compiled forms of engines, which are compared with their hashes. "rebuild" ignores
             them: each engine is built from its portable form when it is first called.
         verify: Whether to compare every byte with its hash now. Otherwise a tensor is compared when it is first needed:
-            at the first call of a method that reads it.
+            at the first call of a method that reads it. A `.pte` is always compared as a whole.
 
     Returns:
         A program that takes the model's own arguments and gives the model's own structure; of a file that was saved
@@ -164,7 +227,7 @@ def load(
     Raises:
         FormatError: The path is none, or the file is missing, cut short, foreign or damaged, holds what could run code,
             is beyond a limit, or needs an operator or a class that has to be imported first; or `verify` is True and
-            the file has no hashes: another tool wrote it, or it is a `.pte`.
+            the file has no hashes, for another tool wrote it.
         EngineUnavailable: The file is a `.pte`, and ExecuTorch is not installed.
         UnsupportedVersion: A newer intarsia wrote it, or a torch whose graphs this torch does not read.
         EngineError: The bytes of an engine were changed, or `engines` is "rebuild" and one has no portable form.

@@ -11,8 +11,9 @@ import torch
 
 from intarsia import surgery
 from intarsia.api.files import Savable, load_pt2
+from intarsia.core.method_names import check_method_names
 from intarsia.formats.archive.layout import METHOD
-from intarsia.runtime.methods import Methods, check_method_names, run_methods
+from intarsia.runtime.methods import Methods, run_methods
 from intarsia.runtime.program import Program
 from intarsia.verification import (
     Entry,

@@ -24,12 +24,13 @@ def check_file(
     """Tell whether FILE runs on this machine.
 
     The manifest alone is read, and nothing is loaded: it takes a moment, whatever the size of FILE. Engines whose
-    compiled form does not fit this machine are built again from their portable form when they are first called. Exit
-    code 1 when FILE cannot run.
+    compiled form does not fit this machine are built again from their portable form when they are first called; those
+    of a .pte are not. A .pte is compared with its hash as well. Exit code 1 when FILE cannot run.
     """
     from intarsia.formats.fitness import check_fitness
+    from intarsia.formats.pte.fitness import check_pte_fitness
 
-    fitness = check_fitness(file)
+    fitness = check_pte_fitness(file) if file.suffix == ".pte" else check_fitness(file)
     if as_json:
         typer.echo(json.dumps({"file": str(file), **_to_json(fitness)}, indent=2))
     else:
@@ -40,6 +41,10 @@ def check_file(
 
 
 def _lines(fitness: Fitness) -> list[str]:
+    return [*_answer(fitness), *(f"note: {note}" for note in fitness.notes)]
+
+
+def _answer(fitness: Fitness) -> list[str]:
     if fitness.obstacles:
         return ["cannot run here:", *(f"  {obstacle}" for obstacle in fitness.obstacles)]
     if fitness.rebuilt:
@@ -54,6 +59,7 @@ def _to_json(fitness: Fitness) -> dict[str, Any]:
     return {
         "verdict": fitness.verdict,
         "obstacles": fitness.obstacles,
+        "notes": fitness.notes,
         "rebuilt": [{"engine": name, "reason": reason} for name, reason in fitness.rebuilt.items()],
         "made_with": next(
             (

@@ -12,8 +12,9 @@ import typer
 from intarsia.cli.console import activity, output_console, print_heading, progress_reporter
 from intarsia.cli.options import AsJson, Force
 from intarsia.cli.output import check_output
-from intarsia.cli.target import Target, load_target
-from intarsia.errors import ArgumentError
+from intarsia.cli.recording import target_calls
+from intarsia.cli.target import load_target
+from intarsia.cli.wanted import read_backends, read_options
 
 if TYPE_CHECKING:
     from intarsia.core.coverage import Coverage
@@ -30,7 +31,14 @@ def compile_target(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write, for instance m.pt2.")],
     *,
-    backend: Annotated[str, typer.Option(help="What builds the engines; `intarsia doctor` lists them.")] = "openvino",
+    backend: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[WHAT=]NAME",
+            help="What builds the engines (openvino; `intarsia doctor` lists them), for all or for an operator or "
+            "module path (encoder.layer.0=torch); repeated, in the order in which they are wanted.",
+        ),
+    ] = None,
     torch_executed_op: Annotated[
         list[str] | None,
         typer.Option(metavar="OPERATOR", help="Leave this operator in torch (aten.softmax.int); may be repeated."),
@@ -38,7 +46,18 @@ def compile_target(
     min_block_size: Annotated[int, typer.Option(min=1, help="Fewest operators that make an engine.")] = 1,
     option: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Option of the backend; the value is JSON or text; may be repeated."),
+        typer.Option(
+            metavar="[BACKEND:]NAME=VALUE",
+            help="Option of the backend, of several with its name; the value is JSON or text; may be repeated.",
+        ),
+    ] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Cut the model as this plan says; --backend and the like are left out then."),
+    ] = None,
+    write_plan: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write where each operator runs, for --plan; for instance plan.json."),
     ] = None,
     no_fallback: Annotated[
         bool,
@@ -56,16 +75,25 @@ def compile_target(
     Prints where each operator runs, and why.
     """
     check_output(output, ".pt2", force=force)
-    options = _read_options(option or ())
-
-    from intarsia.core.registry import find_backend
-    from intarsia.engines.build import check_options
-
-    check_options(find_backend(backend), options)  # what is mistyped is told before the model is made
-    made = load_target(target)
+    if write_plan is not None:
+        check_output(write_plan, ".json", force=force)
+    wanted: dict[str, Any] = {
+        "torch_executed_ops": tuple(torch_executed_op or ()),
+        "min_block_size": min_block_size,
+        "plan": plan,
+        **({"backend": read_backends(backend)} if backend else {}),
+    }
 
     from intarsia import api
+    from intarsia.api.wanted import read_wanted
+    from intarsia.engines.options import options_by_backend
+    from intarsia.formats.replacement import replacing
     from intarsia.report.coverage import coverage_json, draw_coverage
+
+    backends = read_wanted(**wanted).backends  # what is mistyped is told before the model is made
+    options = read_options(option or (), backends)
+    options_by_backend(backends, options)
+    made = load_target(target)
 
     with progress_reporter("building engines", before="capturing and partitioning the model") as progress:
         hybrid: Any = api.compile(
@@ -73,15 +101,16 @@ def compile_target(
             made.args,
             made.kwargs,
             dynamic_shapes=made.dynamic_shapes,
-            backend=backend,
-            torch_executed_ops=tuple(torch_executed_op or ()),
-            min_block_size=min_block_size,
             fallback=not no_fallback,
             options=options,
             progress=progress,
+            **wanted,
         )
+    if write_plan is not None:
+        with replacing(write_plan) as file:
+            file.write_text(f"{api.plan(hybrid)}\n", encoding="utf-8")
     with activity(f"saving {output}") as progress:
-        api.save(hybrid, output, test_vectors=_example_calls(made) if test_vectors else None, progress=progress)
+        api.save(hybrid, output, test_vectors=target_calls(made) if test_vectors else None, progress=progress)
     several = isinstance(made.model, Mapping)
     hybrids, models = (hybrid, made.model) if several else ({"": hybrid}, {"": made.model})
     coverages = {name: api.coverage(one) for name, one in hybrids.items()}
@@ -98,47 +127,9 @@ def compile_target(
     output_console().print(f"saved {output} ({size_bytes:,} bytes)", soft_wrap=True)
 
 
-def _example_calls(made: Target) -> Any:
-    """The example inputs as calls: of several methods, one of each in their order."""
-    if not isinstance(made.model, Mapping):
-        return [(made.args or (), made.kwargs)]
-    methods = {name: made.of_method("target", name) for name in made.model}
-    return [(name, one.args, one.kwargs) for name, one in methods.items()]
-
-
 def _training_notes(model: Any, coverage: Coverage) -> list[str]:
     """What to say of a model whose mode makes a difference: training mode, with dropout or batch statistics."""
     differs = any("dropout" in p.operator or "batch_norm_legit_functional" in p.operator for p in coverage.placements)
     if not (differs and getattr(getattr(model, "__self__", model), "training", False)):
         return []
     return ["The model was captured in training mode, with its dropout and batch statistics: call model.eval() first."]
-
-
-def _read_options(texts: list[str] | tuple[()]) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    for text in texts:
-        name, value = _read_option(text)
-        if name in options:
-            raise ArgumentError(
-                f"--option {name}",
-                found=f"two values, {options[name]!r} and {value!r}",
-                expected="one",
-                fix="Give the option once.",
-            )
-        options[name] = value
-    return options
-
-
-def _read_option(text: str) -> tuple[str, Any]:
-    name, separator, value = (part.strip() for part in text.partition("="))
-    if not (name and separator):
-        raise ArgumentError(
-            f"--option {text}",
-            found="no name and value" if not separator else "no name",
-            expected="NAME=VALUE",
-            fix="Write the name of the option, an equals sign and the value.",
-        )
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value

@@ -66,17 +66,10 @@ def _examine_backend(name: str) -> PartFacts:
 
 def _examine_pte() -> PartFacts:
     """Whether ExecuTorch runs engines here; in a process of its own, for what does not go together crashes."""
+    from intarsia.formats.pte.combination import untried_here
+
     facts = _examine_extra("pte", "format", _try_pte)
-    return replace(facts, note=_precision_note()) if facts.state == "works" else facts
-
-
-def _precision_note() -> str:
-    from intarsia.formats.pte.precision import SWITCH, chosen_precision
-
-    chosen = chosen_precision()
-    if chosen == "f32":
-        return ""
-    return f"ExecuTorch computes engines in {chosen} on this processor; those for f32 need {SWITCH} in the environment"
+    return replace(facts, note=untried_here()) if facts.state == "works" else facts
 
 
 def _examine_extra(
@@ -97,12 +90,10 @@ def _examine_extra(
 
 _PTE_TRIAL = """
 import sys, torch, intarsia
-from intarsia.formats.pte.precision import chosen_precision
 model, x = torch.nn.Linear(4, 3).eval(), torch.linspace(-1, 1, 8).reshape(2, 4)
-options = {"INFERENCE_PRECISION_HINT": chosen_precision()}
 try:
-    intarsia.save(intarsia.compile(model, (x,), fallback=False, options=options), "trial.pte")
-    torch.testing.assert_close(intarsia.load("trial.pte")(x), model(x).detach(), atol=1e-2, rtol=1e-2)
+    intarsia.save(intarsia.compile(model, (x,), fallback=False), "trial.pte")
+    torch.testing.assert_close(intarsia.load("trial.pte")(x), model(x).detach())
 except Exception as error:
     sys.exit(f"trial: {type(error).__name__}: {error}")
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -13,6 +13,7 @@ from intarsia.cli.console import activity, output_console, print_heading
 from intarsia.cli.inputs import Allow, Imports, load_file
 from intarsia.cli.options import AsJson, Force
 from intarsia.cli.output import check_output
+from intarsia.cli.recording import file_calls, hybrid_calls
 from intarsia.cli.target import HybridTarget, load_hybrid
 
 if TYPE_CHECKING:
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 
     from intarsia.core.ledger import Ledger
     from intarsia.runtime.program import Program
+
+
+_LEFT_OUT = (
+    "the test vectors of the file are left out: --test-vectors makes their calls again, and records the answers."
+)
 
 
 def export_hybrid(
@@ -34,6 +40,14 @@ def export_hybrid(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write, for instance m.pt2.")],
     *,
+    test_vectors: Annotated[
+        bool,
+        typer.Option(
+            "--test-vectors",
+            help="Call the program with the example inputs beside the hybrid, or as FILE records it, and record the "
+            "answers, for `intarsia verify`.",
+        ),
+    ] = False,
     imports: Imports = None,
     allow: Allow = None,
     force: Force = False,
@@ -41,38 +55,57 @@ def export_hybrid(
 ) -> None:
     """Export a hybrid made elsewhere, and save it.
 
-    Nothing is traced again or run. A hybrid is a torch.fx.GraphModule whose graph calls submodules: split_module makes
-    such, and other compilers. Prints what was kept, merged and removed, and why.
+    Nothing is traced again, and nothing run without --test-vectors. A hybrid is a torch.fx.GraphModule whose graph
+    calls submodules: split_module makes such, and other compilers. Prints what was kept, merged and removed, and why.
     """
     check_output(output, ".pt2", force=force)
-    hybrid, args, kwargs, dynamic_shapes = _find_hybrid(source, imports, allow)
+    made, calls, notes = _find_hybrid(source, imports, allow, record=test_vectors)
+    hybrid, args, kwargs, dynamic_shapes = made
 
     from intarsia import api
 
     with activity("exporting"):
         program: Any = api.export(hybrid, args, kwargs, dynamic_shapes=dynamic_shapes)
     with activity(f"saving {output}") as progress:
-        api.save(program, output, progress=progress)
+        api.save(program, output, test_vectors=calls, progress=progress)
     hybrids: Mapping[str, Any] = hybrid if isinstance(hybrid, Mapping) else {"": hybrid}
     programs, shapes = (program, dynamic_shapes or {}) if hybrids is hybrid else ({"": program}, {"": dynamic_shapes})
     facts = {
-        name: (api.ledger(programs[name]), _notes(one, programs[name]) if shapes.get(name) is None else [])
+        name: (api.ledger(programs[name]), notes + (_notes(one, programs[name]) if shapes.get(name) is None else []))
         for name, one in hybrids.items()
     }
     _print_summary(facts, output, as_json=as_json)
 
 
-def _find_hybrid(source: str, imports: list[str] | None, allow: list[str] | None) -> HybridTarget:
+class _Found(NamedTuple):
+    """A hybrid to export.
+
+    Attributes:
+        made: The hybrid, with example inputs where they were given.
+        calls: Calls to record; None where none are.
+        notes: What to say of it.
+    """
+
+    made: HybridTarget
+    calls: list[tuple[Any, ...]] | None
+    notes: list[str]
+
+
+def _find_hybrid(source: str, imports: list[str] | None, allow: list[str] | None, *, record: bool) -> _Found:
     path = Path(source)
     if path.suffix == ".py" or (":" in source and not path.exists()):
-        return load_hybrid(source)
+        made = load_hybrid(source)
+        return _Found(made, hybrid_calls(made) if record else None, [])
 
     from intarsia.runtime.methods import Methods
 
     loaded = load_file(path, imports, allow=allow)
-    if not isinstance(loaded, Methods):
-        return HybridTarget(_hybrid_of(loaded), None, None, None)
-    return HybridTarget({name: _hybrid_of(getattr(loaded, name)) for name in loaded.methods}, None, None, None)
+    if isinstance(loaded, Methods):
+        hybrids: Any = {name: _hybrid_of(getattr(loaded, name)) for name in loaded.methods}
+    else:
+        hybrids = _hybrid_of(loaded)
+    notes = [] if record or loaded.test_vectors is None else [_LEFT_OUT]
+    return _Found(HybridTarget(hybrids, None, None, None), file_calls(loaded) if record else None, notes)
 
 
 def _hybrid_of(loaded: Program) -> torch.fx.GraphModule:

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from intarsia.cli.console import output_console, print_heading
-from intarsia.cli.inputs import Allow, File, Imports, load_file
+from intarsia.cli.inputs import Allow, File, Imports, load_file, loading
 from intarsia.cli.options import AsJson
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from intarsia.core.coverage import Coverage
+    from intarsia.formats.pte.contents import PteContents
     from intarsia.report.program import ProgramFacts
     from intarsia.runtime.methods import Methods
     from intarsia.runtime.program import Program
@@ -30,8 +34,11 @@ def inspect_file(
 
     Engines, operators left in torch, state and how it is written, inputs and outputs with their ranges, sizes,
     versions, the ledger of the export, and where each operator of the captured model runs, and why. Of several methods
-    each is shown, and the state that they share once.
+    each is shown, and the state that they share once. Of a .pte, which tells less, the calls of kernels and delegates.
     """
+    if file.suffix == ".pte":
+        _show_pte(file, imports, as_json=as_json)
+        return
     from intarsia.runtime.methods import Methods
 
     loaded = load_file(file, imports, allow=allow)
@@ -76,6 +83,58 @@ def _show_methods(methods: Methods, *, as_json: bool) -> None:
         output_console().print(draw_state(state))
     output_console().print(draw_storage(storage))
     _print_vectors(_count_vectors(next(iter(programs.values()))))
+
+
+def _show_pte(file: Path, imports: Sequence[str] | None, *, as_json: bool) -> None:
+    from intarsia.formats.archive.layout import METHOD
+    from intarsia.formats.pte.contents import read_pte
+
+    with loading(file, imports):
+        contents = read_pte(file, digests=True)
+        facts = _describe_pte(file, contents)
+    if as_json:
+        methods = {name: _to_json(own, None) for name, own in facts.items()}
+        told = methods[METHOD] if list(methods) == [METHOD] else {"methods": methods}
+        typer.echo(json.dumps({**told, "stored": dict(contents.stored), "test_vectors": 0}, indent=2))
+        return
+    for name, own in facts.items():
+        if len(facts) > 1:
+            print_heading(name)
+        _print(own, None)
+    from intarsia.report.drawing import plain_table
+
+    output_console().print(plain_table(("stored", "size and SHA-256"), contents.stored.items()))
+
+
+def _describe_pte(file: Path, contents: PteContents) -> dict[str, ProgramFacts]:
+    from intarsia.formats.pte.description import read_boundary
+    from intarsia.report.executorch import describe_method
+    from intarsia.report.program import EngineFacts
+
+    described = contents.description
+    return {
+        name: describe_method(
+            read_boundary(described.boundaries[name], str(file)),
+            contents.plans[name],
+            engines=[
+                EngineFacts(
+                    engine.name,
+                    engine.constant,
+                    engine.backend,
+                    engine.backend_version,
+                    engine.target,
+                    engine.signature,
+                    engine.payload_bytes,
+                    source_bytes=0,
+                    shared_bytes=0,
+                )
+                for engine in manifest.engines
+            ],
+            written=[write.name for write in manifest.writes],
+            versions=described.versions,
+        )
+        for name, manifest in described.manifests.items()
+    }
 
 
 def _describe(program: Program) -> ProgramFacts:

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 POSITIONS = "positions"
 """Under which of a `BuiltEngine`'s options a backend may list the inputs that hold positions.
 
-One mapping for each input and size, with the number of the input (`input`) and the size of the dim that it counts along
-(`size`). `intarsia.verify` draws such inputs by it.
+One mapping for each input and size, with the number of the input (`input`), the dim that it counts along (`dim`), the
+size of that (`size`), and whether -1 is its last position (`counts_back`). `intarsia.verify` draws such inputs by it; a
+`.pte` checks them.
 """
 
 WIDENED = "widened"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from intarsia.errors import HybridError
+
+if TYPE_CHECKING:
+    import torch
 
 _KEY = "intarsia_coverage"
 
@@ -44,17 +45,19 @@ class OperatorGroup:
         in_engine: Whether engines run them; otherwise torch does.
         count: How many nodes there are.
         reason: Why they are there.
+        backend: The backend of the engines, where it is known.
 
     Example:
-        >>> relu = OperatorPlacement("relu", "aten.relu.default", "openvino_0", "supported")
-        >>> Coverage((relu, relu)).by_operator()
-        (OperatorGroup(operator='aten.relu.default', in_engine=True, count=2, reason='supported'),)
+        >>> relu = OperatorPlacement("relu", "aten.relu.default", "demo_0", "supported")
+        >>> Coverage((relu, relu), backends=(("demo_0", "demo"),)).by_operator()
+        (OperatorGroup(operator='aten.relu.default', in_engine=True, count=2, reason='supported', backend='demo'),)
     """
 
     operator: str
     in_engine: bool
     count: int
     reason: str
+    backend: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,10 @@ class Coverage:
         placements: One entry per operator node.
         removed: Operator nodes that compile took out before partitioning (asserts), with the reason each;
             pairs of "name (operator)" and reason.
-        failed: Partitions that a backend could not build and that therefore stay in torch: name -> reason.
+        failed: Partitions that a backend could not build, or operators, where it told which; pairs of name and reason.
+            Their operators went to the next backend, or stay in torch.
         held: State that engines hold as constants; pairs of the engine's and the state's name.
+        backends: Pairs of an engine's name and that of its backend.
 
     Example:
         >>> relu = OperatorPlacement("relu", "aten.relu.default", "openvino_0", "supported")
@@ -80,6 +85,7 @@ class Coverage:
     removed: tuple[tuple[str, str], ...] = ()
     failed: tuple[tuple[str, str], ...] = ()
     held: tuple[tuple[str, str], ...] = ()
+    backends: tuple[tuple[str, str], ...] = ()
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -87,10 +93,17 @@ class Coverage:
         return tuple(dict.fromkeys(p.place for p in self.placements if p.place != "torch"))
 
     def by_operator(self) -> tuple[OperatorGroup, ...]:
-        """The placements grouped by operator, place and reason: engines first, then the most frequent first."""
-        counts = Counter((p.operator, p.place != "torch", p.reason) for p in self.placements)
-        groups = [OperatorGroup(operator, engine, count, why) for (operator, engine, why), count in counts.items()]
-        return tuple(sorted(groups, key=lambda group: (not group.in_engine, -group.count, group.operator)))
+        """Placements by operator, kind of place and reason: engines first, by backend; then the most frequent first."""
+        backends = dict(self.backends)
+        counts = Counter((p.operator, p.place != "torch", p.reason, backends.get(p.place, "")) for p in self.placements)
+        groups = [OperatorGroup(name, engine, count, *rest) for (name, engine, *rest), count in counts.items()]
+        order = {name: i for i, name in enumerate(dict.fromkeys(backends.values()))}
+        return tuple(sorted(groups, key=lambda g: (not g.in_engine, order.get(g.backend, 0), -g.count, g.operator)))
+
+    def kind_of_place(self, group: OperatorGroup) -> str:
+        """What a table says of where a group runs: "torch", "engine", or of several backends that of the engines."""
+        several = len(set(dict(self.backends).values())) > 1
+        return (group.backend if several and group.backend else "engine") if group.in_engine else "torch"
 
     def removals(self) -> dict[tuple[str, str], int]:
         """Operator that compile took out before partitioning, and why -> how many nodes, the most frequent first."""
@@ -106,8 +119,9 @@ class Coverage:
     def headline(self) -> str:
         """How many of the operators run in how many engines."""
         inside = sum(p.place != "torch" for p in self.placements)
-        engines = len(self.engines)
-        return f"{inside} of {len(self.placements)} operators in {engines} engine{'' if engines == 1 else 's'}"
+        engines, kinds = len(self.engines), Counter(dict(self.backends).values())
+        parts = f" ({', '.join(f'{count} {name}' for name, count in kinds.items())})" if len(kinds) > 1 else ""
+        return f"{inside} of {len(self.placements)} operators in {engines} engine{'' if engines == 1 else 's'}{parts}"
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Coverage:
@@ -120,13 +134,14 @@ class Coverage:
             True
         """
         placements = tuple(OperatorPlacement(**entry) for entry in values["placements"])
-        removed, failed, held = (
-            tuple((name, what) for name, what in values.get(key, ())) for key in ("removed", "failed", "held")
-        )
-        return cls(placements, removed, failed, held)
+        pairs = {
+            key: tuple((name, what) for name, what in values.get(key, ()))
+            for key in ("removed", "failed", "held", "backends")
+        }
+        return cls(placements, **pairs)
 
     def __str__(self) -> str:
-        rows = [("engine" if g.in_engine else "torch", str(g.count), g.operator, g.reason) for g in self.by_operator()]
+        rows = [(self.kind_of_place(g), str(g.count), g.operator, g.reason) for g in self.by_operator()]
         rows += [("removed", str(count), operator, why) for (operator, why), count in self.removals().items()]
         rows += [("not built", "", name, why) for name, why in self.failed]
         place, count, name = (max([least, *(len(row[i]) for row in rows)]) for i, least in enumerate((6, 3, 0)))
@@ -142,6 +157,7 @@ def coverage(hybrid: torch.fx.GraphModule) -> Coverage:
 
     Example:
         >>> import intarsia
+        >>> import torch
         >>> print(coverage(intarsia.compile(torch.nn.ReLU(), (torch.ones(3),))))
         1 of 1 operators in 1 engine
         engine   1  aten.relu.default  supported

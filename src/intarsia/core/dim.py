@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import operator
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
+
+from intarsia.errors import ArgumentError
 
 Size: TypeAlias = int | torch.SymInt
 
@@ -40,11 +43,15 @@ _FUNCTIONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "max": torch.sym_max,
     "min": torch.sym_min,
 }
+_DIVISIONS = {"//", "%"}
 _PRECEDENCE = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}
 
 
 def evaluate(dim: Dim, sizes: Mapping[str, Size]) -> Size:
     """The size that `dim` has when the named sizes are `sizes`; works alike on integers and symbolic integers.
+
+    Raises:
+        ArgumentError: It is divided by zero.
 
     Example:
         >>> evaluate(Operation("+", Operation("*", 2, Symbol("b")), 1), {"b": 4})
@@ -54,7 +61,15 @@ def evaluate(dim: Dim, sizes: Mapping[str, Size]) -> Size:
         return dim
     if isinstance(dim, Symbol):
         return sizes[dim.name]
-    result: Size = _FUNCTIONS[dim.operator](evaluate(dim.left, sizes), evaluate(dim.right, sizes))
+    left, right = evaluate(dim.left, sizes), evaluate(dim.right, sizes)
+    if dim.operator in _DIVISIONS and isinstance(right, int) and right == 0:
+        raise ArgumentError(
+            f"engine size {render(dim)}",
+            found="a division by zero",
+            expected="sizes for which it can be worked out",
+            fix="Pass inputs of other sizes.",
+        )
+    result: Size = _FUNCTIONS[dim.operator](left, right)
     return result
 
 
@@ -138,18 +153,24 @@ def solve(inputs: Sequence[tuple[Dim, ...]]) -> dict[str, Solution]:
     for i, axis, dim in axes:
         if isinstance(dim, Symbol):
             solved.setdefault(dim.name, Solution(i, axis, 1, 0))
-    progress = True
-    while progress:
-        progress = False
-        for i, axis, dim in axes:
-            unknown = set(symbol_names(dim)) - solved.keys()
-            if len(unknown) != 1:
-                continue
-            name = unknown.pop()
-            factor, rest = _linear(dim, name) or (0, 0)
-            if factor != 0:
-                solved[name] = Solution(i, axis, factor, rest)
-                progress = True
+    unknown = [set(symbol_names(dim)) - solved.keys() for _, _, dim in axes]
+    places = defaultdict(list)
+    for place, names in enumerate(unknown):
+        for name in names:
+            places[name].append(place)
+    waiting = deque(place for place, names in enumerate(unknown) if len(names) == 1)
+    while waiting:
+        place = waiting.popleft()
+        (i, axis, dim), names = axes[place], unknown[place]
+        name = next(iter(names), "")
+        factor, rest = _linear(dim, name) or (0, 0)
+        if not name or factor == 0:
+            continue
+        solved[name] = Solution(i, axis, factor, rest)
+        for other in places[name]:
+            unknown[other].remove(name)
+            if len(unknown[other]) == 1:
+                waiting.append(other)
     return solved
 
 

@@ -13,6 +13,7 @@ from intarsia._torch import HigherOrderOperator, pytree
 from intarsia.core.container import EngineContainer
 from intarsia.core.op import RUN_ENGINE
 from intarsia.core.operands import operands_of
+from intarsia.errors import EngineError
 
 
 class EngineCall(NamedTuple):
@@ -64,6 +65,23 @@ def read_containers(program: ExportedProgram) -> dict[str, EngineContainer]:
         for name, value in held.items()
         if isinstance(value, torch.Tensor)
     }
+
+
+def check_places(program: ExportedProgram) -> None:
+    """Refuse a program with an engine in a body of an operator.
+
+    Raises:
+        EngineError: Names the engine and the operator.
+    """
+    own = {node.name for node in program.graph.find_nodes(op="call_function", target=RUN_ENGINE)}
+    for call in engine_calls(program.graph_module):
+        if call.node not in own:
+            raise EngineError(
+                f"engine {call.engine}",
+                found=f"it in a body of the operator %{call.node}",
+                expected="an engine in the program's own graph",
+                fix="Keep the operators of the body in torch with torch_executed_ops.",
+            )
 
 
 def _read(module: GraphModule, known: dict[GraphModule, list[EngineCall]]) -> list[EngineCall]:

@@ -21,6 +21,8 @@ from intarsia.errors import EngineError
 
 _TOKEN = re.compile(r"\s*(->|//|[()\[\],+\-*%]|[0-9]{1,18}(?![0-9])|[A-Za-z_][A-Za-z0-9_]*)")
 _MAX_DEPTH = 50
+_MOST_OPERATIONS = 100
+_MOST_CHARACTERS = 1 << 20
 _Item = TypeVar("_Item")
 
 TypeText = tuple[str, tuple[Dim, ...]]
@@ -39,7 +41,7 @@ def read_signature(text: str) -> tuple[list[TypeText], list[OutputText]]:
 class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
-        self._depth = 0
+        self._depth = self._operations = 0
         self._tokens = self._tokenize()
         self._position = 0
 
@@ -54,6 +56,8 @@ class _Reader:
     def _tokenize(self) -> list[str]:
         tokens, end = [], 0
         text = self._text.rstrip()
+        if len(text) > _MOST_CHARACTERS:
+            raise _syntax_error(text, f"{len(text)} characters", f"at most {_MOST_CHARACTERS}")
         while end < len(text):
             match = _TOKEN.match(text, end)
             if match is None:
@@ -98,7 +102,11 @@ class _Reader:
         return items
 
     def _type(self) -> TypeText:
-        return self._name(), tuple(self._list("[", self._dim, "]"))
+        return self._name(), tuple(self._list("[", self._size, "]"))
+
+    def _size(self) -> Dim:
+        self._operations = 0
+        return self._dim()
 
     def _output(self) -> OutputText:
         type_text = self._type()
@@ -118,8 +126,14 @@ class _Reader:
     def _binary(self, operand: Callable[[], Dim], *operators: str) -> Dim:
         result = operand()
         while token := self._accept(*operators):
+            self._count(1)
             result = Operation(token, result, operand())
         return result
+
+    def _count(self, operations: int) -> None:
+        self._operations += operations
+        if self._operations > _MOST_OPERATIONS:
+            raise _syntax_error(self._text, f"more than {_MOST_OPERATIONS} operations in a size", "fewer")
 
     def _factor(self) -> Dim:
         self._depth += 1
@@ -157,6 +171,7 @@ class _Reader:
         if not operands:
             raise self._error("an operand")
         result = operands[0]
+        self._count(len(operands))
         for operand in operands[1:]:
             result = Operation(name, result, operand)
         return result

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from operator import getitem
 from typing import Any
 
@@ -12,141 +11,131 @@ import torch
 
 import intarsia.core.op  # noqa: F401  registers the operator that the bodies call
 from intarsia.core.backend import Backend, BuiltEngine
+from intarsia.core.build_failure import BuildFailure
 from intarsia.core.container import pack_engine
 from intarsia.core.coverage import Coverage, record_coverage
 from intarsia.core.signature import EngineSignature
-from intarsia.errors import ArgumentError, EngineBuildFailed, IntarsiaError, first_line
+from intarsia.core.torch_source import keep_source
+from intarsia.errors import EngineBuildFailed, IntarsiaError, first_line
 
 Progress = Callable[[int, int, str], None]
+Export = Callable[[torch.fx.GraphModule], torch.export.ExportedProgram]
 
 
-def build_engines(
-    hybrid: torch.fx.GraphModule,
-    plan: Coverage,
-    *,
-    backend: Backend,
-    export: Callable[[torch.fx.GraphModule], torch.export.ExportedProgram],
-    options: Mapping[str, Any] | None = None,
-    fallback: bool = True,
-    progress: Progress | None = None,
-) -> tuple[torch.fx.GraphModule, Coverage]:
-    """Build an engine for each partition that the plan names, and put it in the partition's place.
+class EngineBuilder:
+    """Builds engines for the partitions of hybrids; for equal ones once.
 
     Args:
-        hybrid: Changed in place, partition by partition, so that what an engine has taken over can be freed.
-        plan: What `partition` found: its engines are the partitions to build.
-        backend: Builds the engines.
+        backends: The backends, by their names.
         export: Makes a partition's exported program.
-        options: The backend's options.
-        fallback: Whether a partition that cannot be built stays a torch partition; otherwise that is an error. So it is
-            where the backend names operators of the partition that it refuses: without them it may be built.
-        progress: Called with how many engines are done, how many there are, and the name of the next one; at the
-            end once more, with an empty name.
-
-    Returns:
-        The hybrid, and where each operator runs now; `coverage(hybrid)` finds it too.
-
-    Raises:
-        ArgumentError: `options` is no mapping.
-        EngineBuildFailed: The backend refuses a partition, and `fallback` is false or it names the operators concerned.
-        IntarsiaError: As the backend raises it for what no fallback mends: its library is not installed, an
-            option is wrong.
+        options: Options of each backend, as `options_by_backend` returns them.
     """
-    check_options(backend, options)
-    report = progress or _ignore
-    failed: dict[str, str] = {}
-    planned = set(plan.engines)
-    calls = (str(node.target) for node in hybrid.graph.find_nodes(op="call_module"))
-    names = [name for name in calls if name in planned]
-    for done, name in enumerate(names):
-        report(done, len(names), name)
+
+    def __init__(
+        self, backends: Mapping[str, Backend], export: Export, options: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        self._backends = backends
+        self._export = export
+        self._options = options
+
+    def build(
+        self,
+        hybrid: torch.fx.GraphModule,
+        plan: Coverage,
+        *,
+        method: str = "",
+        fallback: bool,
+        progress: Progress | None,
+    ) -> list[BuildFailure]:
+        """Build an engine for each partition that the plan names, and put it in the partition's place.
+
+        Args:
+            hybrid: Changed in place, partition by partition, so that what an engine has taken over can be freed.
+                `coverage(hybrid)` finds the plan.
+            plan: What `partition` found: its engines are the partitions to build.
+            method: Name of the method that the hybrid is, for what failed.
+            fallback: Whether a partition that cannot be built is told of; otherwise that is an error.
+            progress: Called with how many engines are done, how many there are, and the name of the next one; at the
+                end once more, with an empty name.
+
+        Returns:
+            What could not be built, and is still a torch partition.
+
+        Raises:
+            EngineBuildFailed: A backend refuses a partition, and `fallback` is false.
+            IntarsiaError: As the backend raises it for what no fallback mends: its library is not installed, an
+                option is wrong.
+        """
+        report = progress or _ignore
+        failures: list[BuildFailure] = []
+        backends = dict(plan.backends)
+        calls = (str(node.target) for node in hybrid.graph.find_nodes(op="call_module"))
+        names = [name for name in calls if name in backends]
+        for done, name in enumerate(names):
+            report(done, len(names), name)
+            try:
+                hybrid.set_submodule(name, self._build_body(name, hybrid.get_submodule(name), backends[name]))
+            except _Refusal as refusal:
+                failures.append(_failure(method, name, plan, refusal))
+                if not fallback:
+                    raise _as_error(failures[-1]) from refusal.__cause__
+        report(len(names), len(names), "")
+        record_coverage(hybrid, plan)
+        return failures
+
+    def _build_body(self, name: str, partition: torch.nn.Module, backend: str) -> torch.fx.GraphModule:
+        assert isinstance(partition, torch.fx.GraphModule)  # noqa: S101  partition made it
+        inputs = [(node.name, node.meta["val"]) for node in partition.graph.find_nodes(op="placeholder")]
+        outputs = list(partition.graph.output_node().meta["val"])
+        signature = str(EngineSignature.from_values([value for _, value in inputs], outputs))
+        built = self._build(backend, self._export(partition))
+        container = pack_engine(built, name=name, backend=backend, signature=signature)
+        del built
+        engine = _as_tensor(container)
+        keep_source(engine, partition)
+        return make_engine_body(name, engine, signature, inputs, outputs)
+
+    def _build(self, backend: str, program: torch.export.ExportedProgram) -> BuiltEngine:
         try:
-            body = _build_body(name, hybrid.get_submodule(name), backend, options or {}, export)
+            return self._backends[backend].build(program, self._options[backend])
         except EngineBuildFailed as error:
-            planned_here = {placement.operator for placement in plan.placements if placement.place == name}
-            error.operators = tuple(operator for operator in error.operators if operator in planned_here)
-            if error.operators or not fallback:
-                raise
-            failed[name] = error.found
-        else:
-            hybrid.set_submodule(name, body)
-    report(len(names), len(names), "")
-    found = _settle(plan, failed)
-    record_coverage(hybrid, found)
-    return hybrid, found
+            raise _Refusal(error.found, error.operators) from error
+        except IntarsiaError:
+            # A library that is missing, an option that is wrong: the caller's to mend, whatever the partition.
+            raise
+        except Exception as error:
+            raise _Refusal(f"{type(error).__name__}: {first_line(error)}") from error
+
+
+class _Refusal(Exception):
+    """What a backend says of a partition that it cannot build, and the operators to blame."""
+
+    def __init__(self, reason: str, operators: Sequence[str] = ()) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.operators = operators
 
 
 def _ignore(done: int, total: int, name: str) -> None:
     """Progress that nobody watches."""
 
 
-def check_options(backend: Backend, options: Any) -> None:
-    """Refuse options before anything is captured or built with them.
-
-    Raises:
-        ArgumentError: `options` is no mapping, or the backend does not take one of them.
-        EngineUnavailable: The backend's library is not installed.
-    """
-    if not isinstance(options, Mapping | None):
-        raise ArgumentError(
-            "options",
-            found=f"an object of type {type(options).__name__!r}",
-            expected="a mapping from names to values, or None",
-            fix='Write options={"NAME": "value"}, with the names of the backend\'s library.',
-        )
-    backend.check_options(options or {})
+def _failure(method: str, name: str, plan: Coverage, refusal: _Refusal) -> BuildFailure:
+    placed = [placement for placement in plan.placements if placement.place == name]
+    known = {placement.operator for placement in placed}
+    operators = tuple(operator for operator in refusal.operators if operator in known)
+    backend = dict(plan.backends)[name]
+    return BuildFailure(method, name, backend, tuple(one.node for one in placed), operators, refusal.reason)
 
 
-def _settle(plan: Coverage, failed: Mapping[str, str]) -> Coverage:
-    """The plan, with the operators of failed partitions back in torch."""
-    placements = tuple(
-        replace(placement, place="torch", reason=f"{placement.place} could not be built")
-        if placement.place in failed
-        else placement
-        for placement in plan.placements
-    )
-    held = tuple((engine, state) for engine, state in plan.held if engine not in failed)
-    return replace(plan, placements=placements, failed=(*plan.failed, *failed.items()), held=held)
-
-
-def _build_body(
-    name: str,
-    partition: torch.nn.Module,
-    backend: Backend,
-    options: Mapping[str, Any],
-    export: Callable[[torch.fx.GraphModule], torch.export.ExportedProgram],
-) -> torch.fx.GraphModule:
-    assert isinstance(partition, torch.fx.GraphModule)  # noqa: S101  partition made it
-    inputs = [(node.name, node.meta["val"]) for node in partition.graph.find_nodes(op="placeholder")]
-    outputs = list(partition.graph.output_node().meta["val"])
-    signature = str(EngineSignature.from_values([value for _, value in inputs], outputs))
-    built = _build(name, backend, export(partition), options)
-    container = pack_engine(built, name=name, backend=backend.name, signature=signature)
-    del built
-    return make_engine_body(name, _as_tensor(container), signature, inputs, outputs)
-
-
-def _build(
-    name: str, backend: Backend, program: torch.export.ExportedProgram, options: Mapping[str, Any]
-) -> BuiltEngine:
-    try:
-        return backend.build(program, options)
-    except EngineBuildFailed as error:
-        raise _refusal(name, backend, error.found, error.operators) from error
-    except IntarsiaError:
-        # A library that is missing, an option that is wrong: the caller's to mend, whatever the partition.
-        raise
-    except Exception as error:
-        raise _refusal(name, backend, f"{type(error).__name__}: {first_line(error)}") from error
-
-
-def _refusal(name: str, backend: Backend, found: str, operators: Sequence[str] = ()) -> EngineBuildFailed:
+def _as_error(failure: BuildFailure) -> EngineBuildFailed:
     return EngineBuildFailed(
-        f"partition {name!r}",
-        found=f"a refusal by {backend.name}: {found}",
+        f"partition {failure.partition!r}",
+        found=f"a refusal by {failure.backend}: {failure.reason}",
         expected="an engine",
-        fix="Leave the operator in torch with torch_executed_ops, or what cannot be built with fallback=True.",
-        operators=operators,
+        fix="Leave the operator in torch, by torch_executed_ops or in the plan. Without a plan, fallback=True leaves "
+        "there what cannot be built.",
+        operators=failure.operators,
     )
 
 

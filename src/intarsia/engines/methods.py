@@ -1,71 +1,63 @@
-"""Build the engines of a model's methods, and cut the model again where the backend refuses what it seemed to take."""
+"""Build the engines of a model's methods, and cut the model again without what could not be built."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 
-from intarsia.core.backend import Backend
+from intarsia.core.build_failure import BuildFailure
 from intarsia.core.coverage import Coverage
-from intarsia.engines.build import Progress, build_engines
-from intarsia.errors import EngineBuildFailed, IntarsiaError
+from intarsia.engines.build import EngineBuilder, Progress
+from intarsia.errors import IntarsiaError
 
-Supports: TypeAlias = Callable[[torch.fx.Node], str | None]
 Parts: TypeAlias = Mapping[str, tuple[torch.fx.GraphModule, Coverage]]
 """Hybrid and plan of each method, by its name; of one program alone the name is empty."""
 
 
 def build_methods(
-    cut: Callable[[Supports], Parts],
+    cut: Callable[[Sequence[BuildFailure]], Parts],
+    builder: EngineBuilder,
     *,
-    backend: Backend,
-    export: Callable[[torch.fx.GraphModule], torch.export.ExportedProgram],
-    options: Mapping[str, Any] | None = None,
     fallback: bool = True,
     progress: Progress | None = None,
 ) -> dict[str, torch.fx.GraphModule]:
-    """Build the engines of each method's hybrid, as `build_engines` does.
+    """Build the engines of each method's hybrid.
 
     Args:
-        cut: Cuts the model into partitions of what a function supports. It is called again, without the operators
-            concerned, where the backend names some that it cannot build, and `fallback` is true.
-        backend: As for `build_engines`.
-        export: Likewise.
-        options: Likewise.
-        fallback: Likewise.
+        cut: Cuts the model into partitions. It is called again with all that could not be built so far, which then goes
+            to another backend or to torch, until everything is built.
+        builder: Builds the engines.
+        fallback: Whether what cannot be built goes elsewhere; otherwise that is an error.
         progress: Counts the engines of all methods; the name of one is that of its method, a point and its own.
 
     Raises:
-        EngineBuildFailed: As for `build_engines`; names the method.
+        EngineBuildFailed: As for `EngineBuilder.build`; names the method.
         IntarsiaError: Likewise.
     """
-    build = partial(build_engines, backend=backend, export=export, options=options, fallback=fallback)
-    refused: dict[str, str] = {}
+    failures: list[BuildFailure] = []
     while True:
-        parts = cut(lambda node: refused.get(str(node.target)) or backend.supports(node))
-        try:
-            return _build(parts, build, progress)
-        except EngineBuildFailed as error:
-            if not (fallback and error.operators):
-                raise
-            refused.update(dict.fromkeys(error.operators, f"{backend.name} could not build it"))
+        parts = cut(failures)
+        found = _build(parts, builder, fallback=fallback, progress=progress)
+        if not found:
+            return {method: hybrid for method, (hybrid, _) in parts.items()}
+        failures += found
 
 
-def _build(parts: Parts, build: Callable[..., Any], progress: Progress | None) -> dict[str, torch.fx.GraphModule]:
+def _build(parts: Parts, builder: EngineBuilder, *, fallback: bool, progress: Progress | None) -> list[BuildFailure]:
     total = sum(len(plan.engines) for _, plan in parts.values())
-    built: dict[str, torch.fx.GraphModule] = {}
+    failures: list[BuildFailure] = []
     done = 0
     for method, (hybrid, plan) in parts.items():
+        told = _counting(progress, method, done, total)
         with IntarsiaError.of_method(method) if method else nullcontext():
-            built[method], _ = build(hybrid, plan, progress=_counting(progress, method, done, total))
+            failures += builder.build(hybrid, plan, method=method, fallback=fallback, progress=told)
         done += len(plan.engines)
     if progress:
         progress(total, total, "")
-    return built
+    return failures
 
 
 def _counting(progress: Progress | None, method: str, before: int, total: int) -> Progress | None:

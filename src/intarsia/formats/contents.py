@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
+from intarsia.core.coverage import Coverage
 from intarsia.core.ledger import Ledger
 from intarsia.errors import FormatError, UnsupportedVersion, first_line
 from intarsia.formats.archive.directory import Member
 from intarsia.formats.archive.layout import MANIFEST_HASH_MEMBER, MANIFEST_MEMBER, checked_path
 from intarsia.formats.archive.listing import Archive, check_kind, damaged, open_archive
+from intarsia.formats.archive.refusal import quoted
 from intarsia.formats.archive.writer import MemberEntry
 from intarsia.formats.judgement.typed import check_texts, check_types
 from intarsia.formats.manifest import FORMAT_VERSION, EngineEntry, Manifest, WriteEntry
@@ -64,6 +66,7 @@ class Contents(NamedTuple):
             found = int(fields["format_version"])
             if found > FORMAT_VERSION:
                 raise _too_new(subject, found, fields.get("intarsia_version"))
+            _check_counts(found, fields["test_vectors"])
             check_texts(fields)
             shared = {key: fields[key] for key in _FILE_WIDE}
             methods = {str(name): _from_fields({**shared, **method}) for name, method in fields["methods"].items()}
@@ -124,8 +127,28 @@ def _from_fields(fields: dict[str, Any]) -> Method:
     manifest = Manifest(**{**fields, "engines": engines, "writes": writes, "ledger": account})
     for part in (manifest, *engines, *writes, *(account.entries if account else ())):
         check_types(part)
-    packages = {str(space): str(package) for space, package in manifest.packages.items()}
-    return Method(program, replace(manifest, packages=packages))
+    if manifest.coverage is not None:
+        _check_coverage(Coverage.from_json(manifest.coverage))
+    _check_all_texts(manifest.packages.values())
+    return Method(program, manifest)
+
+
+def _check_counts(version: int, vectors: int) -> None:
+    if version < 1 or vectors < 0:
+        raise ValueError(f"format version {version} and {vectors} test vectors")
+
+
+def _check_coverage(coverage: Coverage) -> None:
+    for placement in coverage.placements:
+        check_types(placement)
+    pairs = (*coverage.removed, *coverage.failed, *coverage.held)
+    _check_all_texts(text for pair in pairs for text in pair)
+
+
+def _check_all_texts(values: Iterable[Any]) -> None:
+    for value in values:
+        if type(value) is not str:
+            raise TypeError(f"{quoted(value)} for a text")
 
 
 def _unreadable(subject: str, reason: str) -> FormatError:

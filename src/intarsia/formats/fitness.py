@@ -28,11 +28,13 @@ class Fitness:
         obstacles: Why it cannot run; empty when it runs.
         rebuilt: Engines that are built again from their portable form when they are first called -> why.
         methods: What the manifest tells of each method; empty when it cannot be read.
+        notes: What may still be in the way, which only loading tells: other versions of packages of operators.
     """
 
     obstacles: tuple[str, ...]
     rebuilt: Mapping[str, str]
     methods: Mapping[str, Manifest]
+    notes: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -63,7 +65,8 @@ def check_fitness(path: Path) -> Fitness:
         )
     manifests = {name: method.manifest for name, method in contents.methods.items()}
     manifest = next(iter(manifests.values()))
-    obstacles = [*_faults_of_machine(manifest), *_faults_of_torch(manifest), *_faults_of_packages(manifests.values())]
+    missing, notes = _judge_packages(manifests.values())
+    obstacles = [*_faults_of_machine(manifest), *_faults_of_torch(manifest), *missing]
     rebuilt = {}
     for name, engine in _name_engines(contents.methods):
         obstacle, reason = _judge_engine(engine)
@@ -71,7 +74,7 @@ def check_fitness(path: Path) -> Fitness:
             obstacles.append(f"{name}: {obstacle}")
         elif reason:
             rebuilt[name] = reason
-    return Fitness(tuple(obstacles), rebuilt, manifests)
+    return Fitness(tuple(obstacles), rebuilt, manifests, tuple(notes))
 
 
 def _faults_of_machine(manifest: Manifest) -> Iterator[str]:
@@ -95,24 +98,36 @@ def _faults_of_torch(manifest: Manifest) -> Iterator[str]:
         )
 
 
-def _faults_of_packages(manifests: Iterable[Manifest]) -> Iterator[str]:
-    """Packages of operators that are not installed; another version than that of the writer is taken as it is."""
+def _judge_packages(manifests: Iterable[Manifest]) -> tuple[list[str], list[str]]:
+    """Packages of operators that are not installed, and those of another version than the writer's."""
     packages = {space: package for manifest in manifests for space, package in manifest.packages.items()}
+    missing, notes = [], []
     for space, package in sorted(packages.items()):
         name, _, made_with = package.partition(" ")
-        if not _is_installed(name, is_module=not made_with):
-            yield f"operators '{space}::...' need {package}, which is not installed"
+        here = _installed_version(name, is_module=not made_with)
+        if here is None:
+            missing.append(f"operators '{space}::...' need {package}, which is not installed")
+        elif _public(here) != _public(made_with):
+            notes.append(
+                f"operators '{space}::...' were those of {package}, and {name} {here} is installed: loading tells "
+                "whether it has them"
+            )
+    return missing, notes
 
 
-def _is_installed(name: str, *, is_module: bool) -> bool:
-    """Whether a package is installed, or a module that no package holds can be found; nothing is imported."""
+def _installed_version(name: str, *, is_module: bool) -> str | None:
+    """The version of a package, empty for a module that no package holds; None where there is none. Imports nothing."""
     if is_module:
-        return name.isidentifier() and PathFinder.find_spec(name) is not None
+        return "" if name.isidentifier() and PathFinder.find_spec(name) is not None else None
     try:
-        version(name)
+        return version(name)
     except (PackageNotFoundError, ValueError):
-        return False
-    return True
+        return None
+
+
+def _public(version_text: str) -> str:
+    """A version without what tells builds of it apart: `0.26.0` of `0.26.0+cpu`."""
+    return version_text.partition("+")[0]
 
 
 def _ask_torch() -> tuple[int, int]:

@@ -12,7 +12,7 @@ import torch
 
 from intarsia._torch import deserialize_graph, load_archive
 from intarsia.formats.archive.directory import Member
-from intarsia.formats.archive.layout import KINDS, Kind, graph_member, table_member
+from intarsia.formats.archive.layout import KINDS, Kind, graph_member, table_member, tensor_member
 from intarsia.formats.archive.listing import Archive, damaged
 from intarsia.formats.archive.mapping import MappedTensors
 from intarsia.formats.archive.payload import Payload, pickled_names, read_payloads
@@ -28,7 +28,8 @@ def read_foreign(
 ) -> torch.export.ExportedProgram:
     """The program `model` of another tool's archive, without its example inputs, which are a pickle.
 
-    Tensors are read into memory, for torch writes over a file in place.
+    Tensors are read into memory, for torch writes over a file in place, and compared with the archive's checksums,
+    for there are no hashes.
 
     Args:
         archive: The archive.
@@ -69,6 +70,8 @@ def _read_plain(
     }
     payloads = [(kind, payload) for kind, table in tables.items() for payload in table.values()]
     tensors = MappedTensors(archive.path, archive.file, directory, payloads, copied=True)
+    for name in {tensor_member(kind, payload.member) for kind, payload in payloads}:
+        archive.check(name)
     state, constants = ({name: tensors.tensor(payload) for name, payload in tables[kind].items()} for kind in KINDS)
     return deserialize_graph(values, state, constants)
 

@@ -222,11 +222,11 @@ def _compare_members(path: Path, directory: Mapping[str, Member], contents: Cont
 
 
 def _check_byte_order(archive: Archive) -> None:
-    order = archive.read("byteorder").decode("ascii", "replace") if "byteorder" in archive.members else "no"
-    if order != sys.byteorder:
+    order = archive.read("byteorder") if "byteorder" in archive.members else b"no"
+    if order != sys.byteorder.encode():
         raise FormatError(
             str(archive.path),
-            found=f"tensors in {order} byte order",
+            found=f"tensors in the byte order {quoted(order.decode('ascii', 'replace'))}",
             expected=sys.byteorder,
             fix="Save the program on a machine of this byte order.",
         )

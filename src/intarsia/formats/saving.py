@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from intarsia._torch import serialize_graph
+from intarsia.core.method_names import check_method_names
 from intarsia.core.vectors import Vectors
 from intarsia.errors import EngineError, FormatError, first_line
 from intarsia.formats.archive.layout import (
@@ -65,8 +66,8 @@ def save_methods(
         progress: Called with bytes written, bytes in all, and the name of the next member.
 
     Raises:
-        FormatError: The path cannot be written or has another ending, or there is no program, or one is no exported
-            program or cannot be stored.
+        FormatError: The path cannot be written or has another ending, or a program is none or cannot be stored.
+        ConventionError: There is no program, or a method's name is no name for an attribute, or is taken.
         StateError: A state entry is no plain tensor.
         EngineError: An engine of a program is damaged, or has no portable form, and `payloads` is false.
     """
@@ -74,7 +75,7 @@ def save_methods(
     if path.suffix != ".pt2":
         found = f"the ending {path.suffix!r}" if path.suffix else "no ending"
         raise FormatError(str(path), found=found, expected="'.pt2'", fix="Name the file *.pt2.")
-    _check_names(programs, path)
+    check_method_names(programs)
     for program in programs.values():
         check_storable(program, str(path))
     names = {method: method if len(programs) > 1 else "model" for method in programs}
@@ -128,18 +129,6 @@ def _plan(programs: Mapping[str, torch.export.ExportedProgram], *, payloads: boo
             for kind, tensors in tensors_of(program)
         }
     return _Plan(storages.members, planned, tables)
-
-
-def _check_names(programs: Mapping[str, Any], path: Path) -> None:
-    wrong = [name for name in programs if not str(name).isidentifier()]
-    if programs and not wrong:
-        return
-    raise FormatError(
-        str(path),
-        found=f"the method name {wrong[0]!r}" if wrong else "no method",
-        expected="a name that Python takes for an attribute" if wrong else "at least one",
-        fix="Name the methods like functions." if wrong else "Pass the programs to save.",
-    )
 
 
 def _serialize(program: torch.export.ExportedProgram, path: Path, lengths: Mapping[str, int]) -> bytes:

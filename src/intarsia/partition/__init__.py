@@ -1,5 +1,5 @@
-"""ExportedProgram -> hybrid: a plan first, then the split."""
+"""ExportedProgram -> hybrid: a cut first, then the split."""
 
-from intarsia.partition.partition import Partitioned, partition, partition_methods
+from intarsia.partition.partition import Partitioned, Wishes, partition, partition_methods
 
-__all__ = ["Partitioned", "partition", "partition_methods"]
+__all__ = ["Partitioned", "Wishes", "partition", "partition_methods"]

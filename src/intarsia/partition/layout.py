@@ -10,11 +10,10 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.fx.node import map_arg
 
 from intarsia._torch import OpOverload
+from intarsia.partition.blocks import Block, block_outputs
 from intarsia.partition.operators import has_own_sizes, is_getitem, is_layout, is_symbolic, is_tensor, operator_name
-from intarsia.partition.plan import block_outputs
 
 Node = torch.fx.Node
-Block = dict[Node, None]
 
 _READ_STRIDES = ("aten.as_strided", "aten.sym_stride", "aten.sym_storage_offset")
 _NEED_STRIDES = ("aten.view.", "aten._unsafe_view.", "aten.view_as_complex.", "aten.view_as_real.")

@@ -12,6 +12,8 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from intarsia._torch import HigherOrderOperator, OpOverload, OpOverloadPacket, schema_of
 from intarsia.errors import PartitionError, near_match
 
+_SUBJECT = "torch_executed_ops"
+
 
 def tensors_of(node: torch.fx.Node) -> list[Any]:
     """The leaves of a node's `val`: fake tensors, and whatever else the operator returns."""
@@ -83,6 +85,12 @@ def _plain_name(target: Any) -> str:
     return str(getattr(target, "__name__", target))
 
 
+def module_path(node: torch.fx.Node) -> str:
+    """Path of the module that calls the node's operator, as in `named_modules`; empty for the model itself."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    return str(stack[-1][0]) if stack else ""
+
+
 def check_operators(graphs: Iterable[torch.fx.Graph], wanted: Iterable[Any]) -> None:
     """Refuse what is no operator, or the operator of no node.
 
@@ -96,21 +104,21 @@ def check_operators(graphs: Iterable[torch.fx.Graph], wanted: Iterable[Any]) -> 
     """
     if isinstance(wanted, str):
         raise PartitionError(
-            "torch_executed_ops",
+            _SUBJECT,
             found=f"the text {wanted!r}",
             expected="a collection of operators or names",
             fix=f"Write {{{wanted!r}}}.",
         )
     known = dict.fromkeys(operator_name(node) for graph in graphs for node in filter(is_operator, graph.nodes))
     for entry in wanted:
-        name = _wanted_name(entry)
+        name = wanted_name(_SUBJECT, entry)
         if not any(_matches(key, name) for key in known):
             raise _unmatched(name, list(known))
 
 
 def find_operators(graph: torch.fx.Graph, wanted: Iterable[Any]) -> set[torch.fx.Node]:
     """The nodes whose operator is one of `wanted`, which `check_operators` has let pass."""
-    names = [_wanted_name(entry) for entry in wanted]
+    names = [wanted_name(_SUBJECT, entry) for entry in wanted]
     nodes = filter(is_operator, graph.nodes)
     return {node for node in nodes if any(_matches(operator_name(node), name) for name in names)}
 
@@ -120,7 +128,12 @@ def _matches(operator: str, name: str) -> bool:
     return operator == name or operator.rpartition(".")[0] == name
 
 
-def _wanted_name(entry: Any) -> str:
+def wanted_name(subject: str, entry: Any) -> str:
+    """The name of an operator that a caller means by an object or a text.
+
+    Raises:
+        PartitionError: The entry is neither; names the subject.
+    """
     if isinstance(entry, str):
         return entry.strip().removeprefix("torch.ops.").replace("::", ".")
     if isinstance(entry, (OpOverload, OpOverloadPacket)):
@@ -128,14 +141,14 @@ def _wanted_name(entry: Any) -> str:
     if isinstance(entry, HigherOrderOperator):
         return _plain_name(entry)
     raise PartitionError(
-        "torch_executed_ops",
+        subject,
         found=f"an entry of type {type(entry).__name__!r}",
         expected="an operator (torch.ops.aten.linear) or the name of one ('aten.linear')",
         fix="Name the operator as coverage prints it.",
     )
 
 
-def _short_name(name: str, known: list[str]) -> str:
+def short_name(name: str, known: list[str]) -> str:
     """A sentence that names the operator of ATen that is named without its namespace, or nothing."""
     full = f"aten.{name}"
     return f"Did you mean {full!r}?" if any(key == full or key.startswith(f"{full}.") for key in known) else ""
@@ -143,10 +156,10 @@ def _short_name(name: str, known: list[str]) -> str:
 
 def _unmatched(name: str, known: list[str]) -> PartitionError:
     return PartitionError(
-        "torch_executed_ops",
+        _SUBJECT,
         found=f"{name!r}, which no operator of the captured graph has as its name",
         expected="the name of one of its operators",
-        fix=_short_name(name, known)
+        fix=short_name(name, known)
         or near_match(name, known)
         or f"It has {', '.join(sorted(known)) or 'no operators'}.",
     )

@@ -3,31 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
 
+from intarsia.core.build_failure import BuildFailure
+from intarsia.core.choice import MODEL, BackendChoice
 from intarsia.core.coverage import Coverage, OperatorPlacement
 from intarsia.core.memory import memory_of
+from intarsia.core.plan import PartitionPlan, PlannedOperator, record_plan
 from intarsia.core.signature import EngineSignature
-from intarsia.errors import EngineBuildFailed, PartitionError
+from intarsia.errors import EngineBuildFailed, IntarsiaError, PartitionError
 from intarsia.partition.asserts import remove_asserts
+from intarsia.partition.assignment import Assignment
+from intarsia.partition.blocks import Block, Cut, Unit, block_inputs, block_outputs
 from intarsia.partition.layout import copy_shared_layouts, make_outputs_contiguous
-from intarsia.partition.operators import check_operators, find_operators, is_operator, operator_name
-from intarsia.partition.order import Block, Units
-from intarsia.partition.plan import Plan, Planner, Supports, block_inputs, block_outputs
+from intarsia.partition.limits import Supports
+from intarsia.partition.operators import check_operators, find_operators
+from intarsia.partition.order import Units
+from intarsia.partition.planner import Planner
+from intarsia.partition.replay import check_names, describe_operators, misplaced, replay
 from intarsia.partition.split import Splitter
 from intarsia.partition.state import State, names_of_memory, written_memory
 
-SUPPORTED = "supported"
+KEPT = "named in torch_executed_ops"
+FORWARD = "forward"
+"""The method that a plan has of a program alone."""
 
 
 class Partitioned(NamedTuple):
     """A hybrid whose partitions are still torch graphs.
 
     Attributes:
-        hybrid: Calls the partitions, and can be called itself.
+        hybrid: Calls the partitions, and can be called itself; `intarsia.plan` finds its plan.
         coverage: Where each operator is to run, should every engine be built.
     """
 
@@ -35,93 +46,84 @@ class Partitioned(NamedTuple):
     coverage: Coverage
 
 
+@dataclass(frozen=True)
+class Wishes:
+    """How programs are to be cut.
+
+    Attributes:
+        supports: `Backend.supports` of each backend, by its name, in the order in which they cut.
+        choice: Which backends the operators may go to; by default to all, in the order of `supports`.
+        torch_executed_ops: Operators, or names of operators, that stay in torch.
+        min_block_size: Fewest operators that make an engine worth while, at least 1.
+        plan: Where each operator is to run, whatever `choice` and what follows it say.
+    """
+
+    supports: Mapping[str, Supports]
+    choice: BackendChoice | None = None
+    torch_executed_ops: Iterable[Any] = ()
+    min_block_size: int = 1
+    plan: PartitionPlan | None = None
+
+
 def partition(
-    program: torch.export.ExportedProgram,
-    *,
-    supports: Supports,
-    torch_executed_ops: Iterable[Any] = (),
-    min_block_size: int = 1,
-    prefix: str,
+    program: torch.export.ExportedProgram, wishes: Wishes, failures: Sequence[BuildFailure] = ()
 ) -> Partitioned:
     """Cut a captured program into partitions for engines, with plain torch operators between them.
 
     Only tensors cross into a partition: it works symbolic sizes out again from the shapes of its inputs. It holds
     the state that it reads and that no method writes; state that is written stays at the root and goes in as an
     argument. It returns contiguous tensors that alias nothing; operators that merely change the layout of what an
-    engine returns stay in torch.
+    engine returns stay in torch. Partitions are named by their backends, `openvino_0`, `openvino_1`, ..., in the order
+    in which they run.
 
     Args:
         program: A functional program, as `capture` returns it. Not modified; the hybrid shares its tensors.
-        supports: `Backend.supports`.
-        torch_executed_ops: Operators, or names of operators, that stay in torch.
-        min_block_size: Fewest operators that make an engine worth while, at least 1.
-        prefix: Partitions are named `prefix_0`, `prefix_1`, ... in the order in which they run.
+        wishes: How it is to be cut.
+        failures: What could not be built before, and goes elsewhere now.
 
     Raises:
-        PartitionError: An operator name matches nothing, `min_block_size` is below 1, or the program writes in
-            place before its end.
+        PartitionError: An operator name matches nothing, `min_block_size` is below 1, the program writes in
+            place before its end, or the plan does not fit it.
 
     Example:
         >>> program = torch.export.export(torch.nn.Linear(4, 2), (torch.ones(3, 4),)).run_decompositions({})
-        >>> print(partition(program, supports=lambda node: None, prefix="demo").coverage)
+        >>> print(partition(program, Wishes({"demo": lambda node: None})).coverage)
         1 of 1 operators in 1 engine
         engine   1  aten.linear.default  supported
     """
-    (parts,) = partition_methods(
-        {"": program},
-        supports=supports,
-        torch_executed_ops=torch_executed_ops,
-        min_block_size=min_block_size,
-        prefix=prefix,
-    ).values()
+    (parts,) = partition_methods({"": program}, wishes, failures).values()
     return parts
 
 
 def partition_methods(
-    programs: Mapping[str, torch.export.ExportedProgram],
-    *,
-    supports: Supports,
-    torch_executed_ops: Iterable[Any] = (),
-    min_block_size: int = 1,
-    prefix: str,
+    programs: Mapping[str, torch.export.ExportedProgram], wishes: Wishes, failures: Sequence[BuildFailure] = ()
 ) -> dict[str, Partitioned]:
     """Cut several captured programs, each as `partition` does; an operator name has to match in one of them.
 
     Args:
         programs: By the names of the methods that they are; of one alone the name is empty.
-        supports: As for `partition`.
-        torch_executed_ops: Likewise.
-        min_block_size: Likewise.
-        prefix: Likewise, in each program.
+        wishes: As for `partition`.
+        failures: Likewise.
 
     Raises:
         PartitionError: As for `partition`.
     """
-    _check_block_size(min_block_size)
-    kept_ops = torch_executed_ops if isinstance(torch_executed_ops, str) else tuple(torch_executed_ops)
-    check_operators([program.graph for program in programs.values()], kept_ops)
-    wishes = _Wishes(supports, kept_ops, min_block_size, frozenset(written_memory(programs.values())))
-    return {name: _partition(program, wishes, prefix) for name, program in programs.items()}
-
-
-@dataclass(frozen=True)
-class _Wishes:
-    """What a caller asked for, and the memory that a method of the model writes."""
-
-    supports: Supports
-    kept_ops: Iterable[Any]
-    min_block_size: int
-    written: frozenset[int]
-
-
-def _partition(program: torch.export.ExportedProgram, wishes: _Wishes, prefix: str) -> Partitioned:
-    refused: dict[str, str] = {}
-    while True:
-        attempt = _Attempt(program, wishes, refused)
-        faults = attempt.settle()
-        if not faults:
-            return attempt.split(prefix)
-        refused.update(faults)
+    _check_block_size(wishes.min_block_size)
+    given = wishes.torch_executed_ops
+    wishes = replace(wishes, torch_executed_ops=given if isinstance(given, str) else tuple(given))
+    graphs = [program.graph for program in programs.values()]
+    check_operators(graphs, wishes.torch_executed_ops)
+    assignment = Assignment(wishes.choice or BackendChoice({MODEL: tuple(wishes.supports)}), graphs)
+    if wishes.plan is not None:
+        check_names(wishes.plan.methods, [name or FORWARD for name in programs])
+    written = frozenset(written_memory(programs.values()))
+    cut: dict[str, Partitioned] = {}
+    for name, program in programs.items():
+        own = [failure for failure in failures if failure.method == name or failure.operators]
+        with IntarsiaError.of_method(name) if name else nullcontext():
+            planned = wishes.plan.methods[name or FORWARD] if wishes.plan else None
+            cut[name] = _Partitioner(program, wishes, planned, assignment, own, written).run()
+    return cut
 
 
 def _check_block_size(found: Any) -> None:
@@ -131,37 +133,93 @@ def _check_block_size(found: Any) -> None:
         )
 
 
-class _Attempt:
-    """One try at a plan, on a graph of its own: what turns out not to fit is refused in the next one."""
+@dataclass(frozen=True)
+class _Partitioner:
+    """Cuts one program, by a plan for it or by what is wished."""
 
-    def __init__(self, program: torch.export.ExportedProgram, wishes: _Wishes, refused: Mapping[str, str]) -> None:
+    program: torch.export.ExportedProgram
+    wishes: Wishes
+    planned: Sequence[PlannedOperator] | None
+    assignment: Assignment
+    failures: Sequence[BuildFailure]
+    written: frozenset[int]
+
+    def run(self) -> Partitioned:
+        return self._run() if self.planned is None else self._replay(self.planned)
+
+    def _replay(self, planned: Sequence[PlannedOperator]) -> Partitioned:
+        attempt = _Attempt(self.program, self.written)
+        cut = replay(attempt.graph, attempt.state, planned, self.wishes.supports)
+        by_name = {one.node: one for one in planned}
+        for node, (_, reason) in attempt.settle(cut).items():
+            raise misplaced(by_name[node], reason)
+        return attempt.split(cut, self.failures)
+
+    def _run(self) -> Partitioned:
+        """Cut again without what turns out not to fit, until everything does."""
+        refused: dict[str, dict[str, str]] = {}
+        for failure in self.failures:
+            for node in () if failure.operators else failure.nodes:
+                refused.setdefault(node, {})[failure.backend] = failure.told
+        while True:
+            attempt = _Attempt(self.program, self.written)
+            cut = self._plan(attempt, refused)
+            faults = attempt.settle(cut)
+            if not faults:
+                return attempt.split(cut, self.failures)
+            for node, (backend, reason) in faults.items():
+                refused.setdefault(node, {})[backend] = reason
+
+    def _plan(self, attempt: _Attempt, refused: Mapping[str, Mapping[str, str]]) -> Cut:
+        kept = find_operators(attempt.graph, self.wishes.torch_executed_ops)
+        return Planner(
+            attempt.graph,
+            attempt.state,
+            supports={name: self._supports(name) for name in self.wishes.supports},
+            candidates=lambda node: ((), KEPT) if node in kept else self.assignment.candidates(node),
+            refused=refused,
+        ).plan(self.wishes.min_block_size)
+
+    def _supports(self, backend: str) -> Supports:
+        """What a backend supports, but for the operators that it could not build."""
+        refused = {
+            operator: failure.told
+            for failure in self.failures
+            if failure.backend == backend
+            for operator in failure.operators
+        }
+        return lambda node: refused.get(str(node.target)) or self.wishes.supports[backend](node)
+
+
+class _Attempt:
+    """One try at a cut, on a graph of its own."""
+
+    def __init__(self, program: torch.export.ExportedProgram, written: frozenset[int]) -> None:
         self._program = program
         self._module = program.module(check_guards=False)
-        graph = self._module.graph
-        self._removed = remove_asserts(graph)
-        _complete_metadata(graph)
-        self._state = State(self._module, wishes.written)
-        kept = find_operators(graph, wishes.kept_ops)
-        self._operators = {node: operator_name(node) for node in graph.nodes if is_operator(node)}
-        planner = Planner(self._module, self._state, supports=wishes.supports, kept=kept, refused=refused)
-        self._plan: Plan = planner.plan(wishes.min_block_size)
-        self._units: list[Block] = []
+        self.graph = self._module.graph
+        self._removed = remove_asserts(self.graph)
+        _complete_metadata(self.graph)
+        self.state = State(self._module, written)
+        self._operators = describe_operators(self.graph)
+        self._units: list[Unit] = []
 
-    def settle(self) -> dict[str, str]:
-        """Make the graph right for engines; names of nodes that cannot be in one -> why."""
-        graph, blocks = self._module.graph, self._plan.blocks
-        for block in blocks:
-            copy_shared_layouts(graph, block)
-        faults = make_outputs_contiguous(graph, blocks)
+    def settle(self, cut: Cut) -> dict[str, tuple[str, str]]:
+        """Make the graph right for engines; names of nodes that cannot be in one -> its backend, and why."""
+        for block in cut.blocks:
+            copy_shared_layouts(self.graph, block)
+        faults = make_outputs_contiguous(self.graph, cut.blocks)
         if not faults:
-            self._units, stuck = Units(graph, blocks).sort()
-            faults = _refuse_order(stuck)
-        for block in () if faults else blocks:
+            units = Units(self.graph, cut.blocks)
+            self._units = units.sort()
+            faults = _refuse_circle(units.circle())
+        for block in () if faults else cut.blocks:
             faults.update(self._refuse_signatures(block))
-        return {self._producer(node).name: reason for node, reason in faults.items()}
+        owners = {node: block.backend for block in cut.blocks for node in block}
+        return {self._producer(node).name: (owners[node], reason) for node, reason in faults.items()}
 
     def _refuse_signatures(self, block: Block) -> dict[torch.fx.Node, str]:
-        inputs = [node.meta["val"] for node in block_inputs(block, self._state)]
+        inputs = [node.meta["val"] for node in block_inputs(block, self.state)]
         faults = {node: _signature_fault(inputs, node.meta["val"]) for node in block_outputs(block)}
         return {node: fault for node, fault in faults.items() if fault is not None}
 
@@ -171,22 +229,43 @@ class _Attempt:
             node = node.all_input_nodes[0]
         return node
 
-    def split(self, prefix: str) -> Partitioned:
-        hybrid, partitions = Splitter(self._module, self._state, prefix).split(self._units, self._plan.blocks)
+    def split(self, cut: Cut, failures: Sequence[BuildFailure]) -> Partitioned:
+        taken = [failure.partition for failure in failures if not failure.operators]
+        hybrid, partitions = Splitter(self._module, self.state, taken).split(self._units)
         hybrid.meta["range_constraints"] = dict(self._program.range_constraints)
         places = {node: name for name, block in partitions.items() for node in block}
-        placements = [
-            OperatorPlacement(node.name, operator, places.get(node, "torch"), self._plan.reasons.get(node, SUPPORTED))
-            for node, operator in self._operators.items()
-        ]
+        planned = tuple(replace(one, place=places.get(node, one.place)) for node, one in self._operators.items())
+        record_plan(hybrid, planned)
+        placements = tuple(
+            OperatorPlacement(one.node, one.operator, one.place, cut.reasons[node])
+            for node, one in zip(self._operators, planned, strict=True)
+        )
+        found = Coverage(
+            placements,
+            self._removed,
+            _told(failures),
+            self._held(hybrid, partitions),
+            tuple((name, block.backend) for name, block in partitions.items()),
+        )
+        return Partitioned(hybrid, found)
+
+    def _held(self, hybrid: torch.fx.GraphModule, partitions: Iterable[str]) -> tuple[tuple[str, str], ...]:
         names = names_of_memory(self._program)
-        held = tuple(
+        return tuple(
             (name, state)
             for name in partitions
             for path in _state_in(hybrid.get_submodule(name))
-            for state in names.get(memory_of(self._state.value(path)), [path])
+            for state in names.get(memory_of(self.state.value(path)), [path])
         )
-        return Partitioned(hybrid, Coverage(tuple(placements), self._removed, held=held))
+
+
+def _told(failures: Iterable[BuildFailure]) -> tuple[tuple[str, str], ...]:
+    """Names of what could not be built, and what its backend says."""
+    return tuple(
+        (name, f"a refusal by {failure.backend}: {failure.reason}")
+        for failure in failures
+        for name in failure.operators or (failure.partition,)
+    )
 
 
 def _state_in(partition: torch.nn.Module) -> list[str]:
@@ -210,9 +289,16 @@ def _complete_metadata(graph: torch.fx.Graph) -> None:
             node.meta["val"] = node.all_input_nodes[0].meta.get("val")
 
 
-def _refuse_order(stuck: list[Block]) -> dict[torch.fx.Node, str]:
-    """The first block that waits for itself, through operators with effects."""
-    for block in stuck:
-        if len(block) > 1:
-            return dict.fromkeys(block, "in an engine, operators with effects would change their order")
-    return {}
+def _refuse_circle(units: Sequence[Unit]) -> dict[torch.fx.Node, str]:
+    """The operators of the first block of a circle in which each unit waits for the next."""
+    block = next((unit for unit in units if isinstance(unit, Block)), None)
+    if block is None:
+        return {}
+    i = next(i for i, unit in enumerate(units) if unit is block)
+    names = [_name(unit) for unit in (*units[i:], *units[:i], block)]
+    steps = ", ".join(f"{one} for {other}" for one, other in pairwise(names))
+    return dict.fromkeys(block, f"its engine would wait for itself ({steps})")
+
+
+def _name(unit: Unit) -> str:
+    return (unit.name or "another engine") if isinstance(unit, Block) else f"%{next(iter(unit)).name}"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from operator import getitem
 from typing import Any
 
 import torch
 
 from intarsia._torch import copy_convention
+from intarsia.partition.blocks import Block, Unit, block_inputs, block_outputs
 from intarsia.partition.operators import is_number, is_symbolic
-from intarsia.partition.order import Block
-from intarsia.partition.plan import block_inputs, block_outputs
 from intarsia.partition.sizes import Sizes
 from intarsia.partition.state import State
 
@@ -24,28 +24,28 @@ class Splitter:
     Args:
         module: The planned graph module. Not modified; its tensors are shared with the hybrid.
         state: The module's state.
-        prefix: Partitions are named `prefix_0`, `prefix_1`, ... in the order in which they run.
+        taken: Names that no partition shall have. Those that have no name yet get that of their backend and a number,
+            `openvino_0`, `openvino_1`, ..., in the order in which they run.
     """
 
-    def __init__(self, module: torch.fx.GraphModule, state: State, prefix: str) -> None:
+    def __init__(self, module: torch.fx.GraphModule, state: State, taken: Collection[str] = ()) -> None:
         self._source = module
         self._state = state
-        self._prefix = prefix
+        self._taken = taken
+        self._counts: Counter[str] = Counter()
         self._graph = torch.fx.Graph()
         self._images: dict[Node, Node] = {}
         self._partitions: dict[str, torch.fx.GraphModule] = {}
 
-    def split(self, units: Sequence[Block], blocks: Sequence[Block]) -> tuple[torch.fx.GraphModule, dict[str, Block]]:
+    def split(self, units: Sequence[Unit]) -> tuple[torch.fx.GraphModule, dict[str, Block]]:
         """The hybrid, and the nodes of each partition by its name.
 
         Args:
             units: All nodes of the graph in running order, the nodes of a block as one unit.
-            blocks: The units that become partitions.
         """
-        chosen = set(map(id, blocks))
         names: dict[str, Block] = {}
         for unit in units:
-            if id(unit) in chosen:
+            if isinstance(unit, Block):
                 names[self._add_partition(unit)] = unit
             else:
                 (node,) = unit
@@ -54,7 +54,7 @@ class Splitter:
         return self._assemble(), names
 
     def _add_partition(self, block: Block) -> str:
-        name = self._free_name()
+        name = block.name or self._free_name(block.backend)
         inputs, outputs = block_inputs(block, self._state), block_outputs(block)
         self._partitions[name] = _build_partition(name, block, inputs, outputs, self._state)
         call = self._graph.create_node("call_module", name, tuple(self._images[node] for node in inputs), {}, name)
@@ -65,11 +65,12 @@ class Splitter:
             self._images[node] = result
         return name
 
-    def _free_name(self) -> str:
-        i = len(self._partitions)
-        while hasattr(self._source, f"{self._prefix}_{i}") or f"{self._prefix}_{i}" in self._partitions:
-            i += 1
-        return f"{self._prefix}_{i}"
+    def _free_name(self, backend: str) -> str:
+        while True:
+            name = f"{backend}_{self._counts[backend]}"
+            self._counts[backend] += 1
+            if not hasattr(self._source, name) and name not in self._taken:
+                return name
 
     def _erase_unread(self) -> None:
         """Erase reads of state, and sizes, that only partitions used: they have their own."""

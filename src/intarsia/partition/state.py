@@ -36,6 +36,10 @@ class State:
         """What the attribute at `path` holds."""
         return attrgetter(path)(self._module)
 
+    def has(self, name: str) -> bool:
+        """Whether the module has an attribute of a name."""
+        return hasattr(self._module, name)
+
     def is_constant(self, node: torch.fx.Node) -> bool:
         """Whether the node reads a tensor that no method of the model writes, through whatever name or view."""
         return self._is_tensor(node) and not self.is_written(node)

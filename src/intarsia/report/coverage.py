@@ -26,7 +26,7 @@ def draw_coverage(coverage: Coverage, *, notes: Sequence[str] = ()) -> Renderabl
         Something that a rich console prints.
     """
     rows = [
-        (group.operator, "engine" if group.in_engine else "torch", str(group.count), group.reason)
+        (group.operator, coverage.kind_of_place(group), str(group.count), group.reason)
         for group in coverage.by_operator()
     ]
     rows += [(operator, "removed", str(count), why) for (operator, why), count in coverage.removals().items()]
@@ -35,7 +35,7 @@ def draw_coverage(coverage: Coverage, *, notes: Sequence[str] = ()) -> Renderabl
         plain_table(("operator", "runs in", "nodes", "why"), rows),
     ]
     if coverage.failed:
-        parts.append(plain_table(("could not be built, stays in torch", "why"), coverage.failed))
+        parts.append(plain_table(("could not be built", "why"), coverage.failed))
     parts += [Text(line) for line in (*notes, *advice(coverage))]
     return Group(*parts)
 
@@ -72,9 +72,16 @@ def coverage_json(coverage: Coverage, *, notes: Sequence[str] = ()) -> dict[str,
     """
     return {
         "engines": list(coverage.engines),
+        "backends": dict(coverage.backends),
         "share_in_engines": coverage.share,
         "operators": [
-            {"operator": g.operator, "in_engine": g.in_engine, "nodes": g.count, "why": g.reason}
+            {
+                "operator": g.operator,
+                "in_engine": g.in_engine,
+                "backend": g.backend,
+                "nodes": g.count,
+                "why": g.reason,
+            }
             for g in coverage.by_operator()
         ],
         "removed": [

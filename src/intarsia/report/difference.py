@@ -14,10 +14,12 @@ from torch.export import ExportedProgram
 from intarsia.core.container import EngineContainer
 from intarsia.core.engine_calls import read_containers
 from intarsia.errors import shorten
+from intarsia.report.executorch import Plan
 from intarsia.report.graph_lines import Symbols, graph_lines
-from intarsia.report.program import EngineFacts, ProgramFacts, describe_program
+from intarsia.report.program import EngineFacts, LeafFacts, describe_program
+from intarsia.report.values import bytes_of, digest
 
-Part = Literal["method", "version", "signature", "state", "engine", "graph"]
+Part = Literal["method", "version", "signature", "state", "engine", "graph", "test vector", "content"]
 _LINE_WIDTH = 200
 
 
@@ -27,10 +29,15 @@ class Side(NamedTuple):
     Attributes:
         program: Not modified.
         versions: What wrote it -> version; empty when the file does not tell.
+        engines: Where the program is no more than a boundary, which has the inputs, ranges and structures of another
+            and computes nothing, what is known of that one's engines: by constant, texts by what they concern.
+        plan: Then also what a file for ExecuTorch tells of outputs and calls.
     """
 
     program: ExportedProgram
     versions: Mapping[str, str]
+    engines: Mapping[str, Mapping[str, str]] | None = None
+    plan: Plan | None = None
 
 
 class Change(NamedTuple):
@@ -55,7 +62,7 @@ def compare_methods(before: Mapping[str, Side], after: Mapping[str, Side]) -> li
     """Everything in which the methods of two files differ; empty when they are the same program.
 
     How nodes and sizes are numbered does not count. Neither does what a file does not tell: one of another tool says
-    nothing of versions.
+    nothing of versions, and one for ExecuTorch nothing of state and graph.
 
     Args:
         before: The programs of the first file, by the names of their methods.
@@ -79,48 +86,68 @@ def compare_methods(before: Mapping[str, Side], after: Mapping[str, Side]) -> li
     return changes
 
 
+def compare_stored(before: Mapping[str, str], after: Mapping[str, str]) -> list[Change]:
+    """How what two files for ExecuTorch store differs: size and hash of each thing, by name.
+
+    Example:
+        >>> compare_stored({"weights": "8 bytes, 5a"}, {"weights": "8 bytes, f0"})[0][1:]
+        ('content', 'weights', '8 bytes, 5a', '8 bytes, f0')
+    """
+    return [Change("", *found) for found in compare_texts("content", before, after)]
+
+
 _Texts = Mapping[str, str]
 _Found = tuple[Part, str, str | None, str | None]
 
 
 class _Reading(NamedTuple):
-    """What is compared of a program: texts by what they concern, the values of its state, and its graph."""
+    """What is compared of a program: texts by what they concern, the values of its state, and its graph.
+
+    None is what nobody knows.
+    """
 
     versions: _Texts
-    signature: _Texts
-    state: _Texts
-    values: Mapping[str, torch.Tensor]
+    inputs: _Texts
     engines: Mapping[str, _Texts]
-    graph: Sequence[str]
+    outputs: _Texts | None = None
+    state: _Texts | None = None
+    values: Mapping[str, torch.Tensor] | None = None
+    graph: Sequence[str] | None = None
+    plan: Plan | None = None
 
 
 def _read(side: Side) -> _Reading:
     program, symbols = side.program, Symbols()
-    facts, containers = describe_program(program), read_containers(program)
+    facts = describe_program(program)
+    inputs, outputs = (_leaves(leaves, symbols) for leaves in (facts.inputs, facts.outputs))
+    sizes = {f"size {symbols.rename(size)}": values for size, values in facts.ranges.items()}
+    known = {**{f"input {name}": text for name, text in inputs.items()}, **sizes, **_structures(program)}
+    if side.engines is not None:
+        engines = {
+            name: {fact: symbols.rename(text) if fact == "signature" else text for fact, text in texts.items()}
+            for name, texts in side.engines.items()
+        }
+        return _Reading(side.versions, known, engines, plan=side.plan)
+    containers = read_containers(program)
     state = {entry.name: f"{entry.kind} {entry.type}" for entry in facts.state}
     return _Reading(
         versions={**side.versions, "dialect": facts.dialect},
-        signature=_signature(program, facts, symbols),
-        state=state,
-        values={name: _bytes(program.state_dict.get(name, program.constants.get(name))) for name in state},
+        inputs=known,
         engines={engine.constant: _engine(engine, containers[engine.constant], symbols) for engine in facts.engines},
+        outputs=outputs,
+        state=state,
+        values={name: bytes_of(program.state_dict.get(name, program.constants.get(name))) for name in state},
         graph=graph_lines(program, symbols),
     )
 
 
-def _signature(program: ExportedProgram, facts: ProgramFacts, symbols: Symbols) -> _Texts:
-    """What a caller must know."""
-    texts = {f"input {leaf.name}": symbols.rename(leaf.type) for leaf in facts.inputs}
-    texts |= {leaf.name: symbols.rename(leaf.type) for leaf in facts.outputs}
-    texts |= {f"size {symbols.rename(size)}": values for size, values in facts.ranges.items()}
+def _leaves(leaves: Sequence[LeafFacts], symbols: Symbols) -> dict[str, str]:
+    return {leaf.name: symbols.rename(leaf.type) for leaf in leaves}
+
+
+def _structures(program: ExportedProgram) -> dict[str, str]:
     spec = program.call_spec
-    return {**texts, "structure of the arguments": str(spec.in_spec), "structure of the outputs": str(spec.out_spec)}
-
-
-def _bytes(value: object) -> torch.Tensor:
-    if not isinstance(value, torch.Tensor):
-        return torch.empty(0, dtype=torch.uint8)  # of an object the type alone is compared
-    return value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return {"structure of the arguments": str(spec.in_spec), "structure of the outputs": str(spec.out_spec)}
 
 
 def _engine(engine: EngineFacts, container: EngineContainer, symbols: Symbols) -> _Texts:
@@ -147,40 +174,56 @@ def _forms(container: EngineContainer) -> _Texts:
 
 
 def _compare(one: _Reading, other: _Reading) -> Iterator[_Found]:
-    told = one.versions.keys() & other.versions.keys()
-    versions = ({name: text for name, text in side.versions.items() if name in told} for side in (one, other))
-    yield from _compare_texts("version", *versions)
-    yield from _compare_texts("signature", one.signature, other.signature)
+    yield from compare_texts("version", *_told_by_both(one.versions, other.versions))
+    yield from compare_texts("signature", one.inputs, other.inputs)
+    if one.outputs is not None and other.outputs is not None:
+        yield from compare_texts("signature", one.outputs, other.outputs)
     yield from _compare_state(one, other)
-    yield from _compare_engines(one.engines, other.engines)
-    yield from _compare_graphs(one.graph, other.graph)
+    yield from _compare_engines(one, other)
+    if one.graph is not None and other.graph is not None:
+        yield from _compare_graphs(one.graph, other.graph)
+    if one.plan is not None and other.plan is not None:
+        yield from _compare_plans(one.plan, other.plan)
+
+
+def _compare_plans(one: Plan, other: Plan) -> Iterator[_Found]:
+    outputs = ({f"output {i}": text for i, text in enumerate(plan.outputs)} for plan in (one, other))
+    yield from compare_texts("signature", *outputs)
+    yield from compare_texts("graph", *(_count_texts(plan.calls, "call") for plan in (one, other)))
+
+
+def _told_by_both(one: _Texts, other: _Texts) -> tuple[_Texts, _Texts]:
+    told = one.keys() & other.keys()
+    before, after = ({name: text for name, text in texts.items() if name in told} for texts in (one, other))
+    return before, after
 
 
 def _compare_state(one: _Reading, other: _Reading) -> Iterator[_Found]:
-    """Types first; where they agree, values: by their bytes, so that NaN is NaN and zero has a sign."""
-    yield from _compare_texts("state", one.state, other.state)
+    """Types first; where they agree, values."""
+    if one.state is None or other.state is None or one.values is None or other.values is None:
+        return
+    yield from compare_texts("state", one.state, other.state)
     for name, text in one.state.items():
         before, after = one.values[name], other.values.get(name)
         if after is not None and other.state[name] == text and not torch.equal(before, after):
-            yield "state", name, f"{text}, {_digest(before)}", f"{text}, {_digest(after)}"
+            yield "state", name, f"{text}, {digest(before)}", f"{text}, {digest(after)}"
 
 
-def _digest(value: torch.Tensor) -> str:
-    return hashlib.sha256(value.numpy().data).hexdigest()[:12]
-
-
-def _compare_engines(before: Mapping[str, _Texts], after: Mapping[str, _Texts]) -> Iterator[_Found]:
-    for name in {**before, **after}:
-        if name not in before or name not in after:
-            yield "engine", name, _there(name in before), _there(name in after)
+def _compare_engines(one: _Reading, other: _Reading) -> Iterator[_Found]:
+    """Engine by engine; where a file tells little of them, only that."""
+    is_whole = one.graph is not None and other.graph is not None
+    for name in {**one.engines, **other.engines}:
+        if name not in one.engines or name not in other.engines:
+            yield "engine", name, _there(name in one.engines), _there(name in other.engines)
             continue
-        for part, fact, one, other in _compare_texts("engine", before[name], after[name]):
-            yield part, f"{name}, {fact}", one, other
+        facts = one.engines[name], other.engines[name]
+        for part, fact, before, after in compare_texts("engine", *(facts if is_whole else _told_by_both(*facts))):
+            yield part, f"{name}, {fact}", before, after
 
 
 def _compare_graphs(before: Sequence[str], after: Sequence[str]) -> Iterator[_Found]:
     """The operators that there are more or fewer of, and the first line that differs."""
-    yield from _compare_texts("graph", _counts(before), _counts(after))
+    yield from compare_texts("graph", _counts(before), _counts(after))
     for one, other in zip_longest(before, after):
         if one != other:
             yield "graph", "first line that differs", _line(one), _line(other)
@@ -191,14 +234,19 @@ def _counts(lines: Sequence[str]) -> _Texts:
     calls = (line.partition(" = ")[2] for line in lines if line.lstrip().startswith("%"))
     counts = Counter(call.partition("(")[0] for call in calls)
     del counts["operator.getitem"]  # it follows from the operator whose result it takes apart
-    return {name: f"{count} node{'' if count == 1 else 's'}" for name, count in counts.items()}
+    return _count_texts(counts, "node")
+
+
+def _count_texts(counts: Mapping[str, int], noun: str) -> dict[str, str]:
+    return {name: f"{count} {noun}{'' if count == 1 else 's'}" for name, count in counts.items()}
 
 
 def _line(text: str | None) -> str | None:
     return None if text is None else shorten(text.strip(), _LINE_WIDTH)
 
 
-def _compare_texts(part: Part, before: _Texts, after: _Texts) -> Iterator[_Found]:
+def compare_texts(part: Part, before: _Texts, after: _Texts) -> Iterator[_Found]:
+    """The part, the subject and both texts of each in which they differ; None where one has none."""
     for subject in {**before, **after}:
         if before.get(subject) != after.get(subject):
             yield part, subject, before.get(subject), after.get(subject)

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from intarsia.report.drawing import byte_text, plain_table
+from intarsia.report.executorch import DIALECT as EXECUTORCH
 from intarsia.report.program import EngineFacts, LeafFacts, ProgramFacts, StateFacts
 from intarsia.report.storage import StorageFacts
 
@@ -37,7 +38,8 @@ def _parts(facts: ProgramFacts) -> Iterator[RenderableType]:
         yield plain_table(("engine", "signature"), [(engine.name, engine.signature) for engine in facts.engines])
     if facts.operators:
         rows = [(name, str(count)) for name, count in facts.operators.items()]
-        yield plain_table(("operator left in torch", "nodes"), rows)
+        told = ("kernel or delegate", "calls") if facts.dialect == EXECUTORCH else ("operator left in torch", "nodes")
+        yield plain_table(told, rows)
     if facts.state:
         yield draw_state(facts.state)
     if facts.size_bytes:
@@ -99,8 +101,13 @@ def _short_version(text: str) -> str:
 
 def draw_state(state: tuple[StateFacts, ...]) -> RenderableType:
     """State entries as a table."""
-    rows = [(entry.name, entry.kind, entry.type, byte_text(entry.size_bytes), _written(entry)) for entry in state]
+    rows = [(entry.name, entry.kind, entry.type, _bytes(entry), _written(entry)) for entry in state]
     return plain_table(("state", "kind", "type", "bytes", "written by"), rows)
+
+
+def _bytes(entry: StateFacts) -> str:
+    """A file for ExecuTorch tells neither type nor size."""
+    return byte_text(entry.size_bytes) if entry.type else ""
 
 
 def _written(entry: StateFacts) -> str:

@@ -23,7 +23,7 @@ class PartFacts:
         kind: "backend" or "format".
         state: "works" (a small model went through it rightly), "missing" (a package is not installed) or "broken".
         versions: Package -> installed version, or "" when it is not installed.
-        note: Command that installs what is missing, or what went wrong, or what to mind.
+        note: Command that installs what is missing, or what went wrong.
     """
 
     name: str

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import torch
 
-from intarsia.errors import ConventionError, EngineError, StateError, first_line, near_match
+from intarsia.errors import ConventionError, EngineError, StateError, first_line
 from intarsia.runtime.arguments import read_arguments
 from intarsia.runtime.checks import read_checks
-from intarsia.runtime.methods import UnknownMethod
+from intarsia.runtime.method_set import MethodSet
 from intarsia.runtime.structure import output_builder
 
 Run = Callable[[Sequence[Any]], Sequence[Any]]
@@ -124,7 +124,7 @@ class ExecutorchProgram:
         return "\n".join([f"Method {self.name!r} of an ExecuTorch program", *lines])
 
 
-class ExecutorchMethods:
+class ExecutorchMethods(MethodSet[ExecutorchProgram]):
     """The methods of a `.pte` file, as attributes. All have one state.
 
     Args:
@@ -143,35 +143,6 @@ class ExecutorchMethods:
         self._file = file
         self._programs = {name: ExecutorchProgram(name, boundary, file) for name, boundary in boundaries.items()}
 
-    def __getattr__(self, name: str) -> ExecutorchProgram:
-        """The program of a method.
-
-        Raises:
-            UnknownMethod: There is no method of this name.
-        """
-        programs: Mapping[str, ExecutorchProgram] = self.__dict__.get("_programs", {})
-        if name in programs:
-            return programs[name]
-        raise UnknownMethod(
-            f"program of the methods {', '.join(programs)}",
-            found=f"no method {name!r}",
-            expected="one of them",
-            fix=near_match(name, programs) or "Call one of its methods by name, program.NAME(...).",
-        )
-
-    def __call__(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused: a method has to be named.
-
-        Raises:
-            ConventionError: Always.
-        """
-        raise ConventionError(
-            f"program of the methods {', '.join(self.methods)}",
-            found="a call without a method",
-            expected="one of them",
-            fix=f"Call program.{self.methods[0]}(...).",
-        )
-
     @property
     def state(self) -> NoReturn:
         """Not to be had.
@@ -181,19 +152,8 @@ class ExecutorchMethods:
         """
         raise _hidden_state()
 
-    def __dir__(self) -> Iterable[str]:
-        return [*super().__dir__(), *self._programs]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._programs)
-
     def __repr__(self) -> str:
         return "\n".join(map(repr, self._programs.values()))
-
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """Names of the methods."""
-        return tuple(self._programs)
 
     def reset(self) -> None:
         """Give all state its initial values."""

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import keyword
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NoReturn
 
 import torch
 
 from intarsia.core.engine_calls import engine_names
+from intarsia.core.method_names import check_method_names
 from intarsia.core.vectors import Vectors
-from intarsia.errors import ConventionError, near_match, with_article
+from intarsia.errors import ConventionError, with_article
+from intarsia.runtime.method_set import MethodSet
 from intarsia.runtime.program import Program
 from intarsia.runtime.sharing import Held, check_held_state, check_one_model, share_state
 from intarsia.runtime.state import Snapshot, State
 
 
-class UnknownMethod(ConventionError, AttributeError):
-    """A method was asked for that the file does not hold."""
-
-
-class Methods:
+class Methods(MethodSet[Program]):
     """The methods of a model: each is a `Program`, an attribute of this object, and all have one state.
 
     Args:
@@ -61,49 +57,8 @@ class Methods:
         engines = {shared.names[exported[method]].get(name, name) for method, names in hidden.items() for name in names}
         self._take(programs, State(next(iter(exported.values())), written, engines, shared))
 
-    def __getattr__(self, name: str) -> Program:
-        """The program of a method.
-
-        Raises:
-            UnknownMethod: There is no method of this name.
-        """
-        programs = self.__dict__.get("_programs", {})
-        if name in programs:
-            program: Program = programs[name]
-            return program
-        raise UnknownMethod(
-            f"program of the methods {', '.join(programs)}",
-            found=f"no method {name!r}",
-            expected="one of them",
-            fix=near_match(name, programs) or "Call one of its methods by name, program.NAME(...).",
-        )
-
-    def __call__(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused: a method has to be named.
-
-        Raises:
-            ConventionError: Always.
-        """
-        raise ConventionError(
-            f"program of the methods {', '.join(self.methods)}",
-            found="a call without a method",
-            expected="one of them",
-            fix=f"Call program.{self.methods[0]}(...).",
-        )
-
-    def __dir__(self) -> Iterable[str]:
-        return [*super().__dir__(), *self._programs]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._programs)
-
     def __repr__(self) -> str:
         return "\n".join(f"{name}: {program!r}" for name, program in self._programs.items())
-
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """Names of the methods."""
-        return tuple(self._programs)
 
     @property
     def state(self) -> State:
@@ -164,27 +119,6 @@ def run_methods(programs: Mapping[str, torch.export.ExportedProgram]) -> dict[st
     check_methods(programs)
     methods = Methods({name: Program(program) for name, program in programs.items()})
     return {name: getattr(methods, name) for name in programs}
-
-
-def check_method_names(names: Iterable[str]) -> None:
-    """Refuse names that no attribute of `Methods` can have.
-
-    Raises:
-        ConventionError: There is no name, or one is no identifier, or is taken.
-    """
-    names = list(names)
-    if not names:
-        raise ConventionError("methods", found="none", expected="at least one", fix="Pass the programs by name.")
-    for name in names:
-        if not str(name).isidentifier() or keyword.iskeyword(name):
-            found = "what is no name in Python"
-        elif name.startswith("_") or hasattr(Methods, name):
-            found = "a name that is taken"
-        else:
-            continue
-        raise ConventionError(
-            f"method {name!r}", found=found, expected="a name for an attribute", fix="Choose another name."
-        )
 
 
 def check_methods(

@@ -14,12 +14,11 @@ import torch
 from torch.fx import Node
 
 from intarsia._torch import OpOverload
+from intarsia.core.positions import source_of
 from intarsia.core.writes import arguments_at
-from intarsia.errors import PositionError
 
 _ALONG_DIM = ("index_copy", "index_add", "index_fill", "scatter", "scatter_add", "scatter_reduce")
 _COUNTS_BACK = ("index_fill", "index_put")
-_SAME_NUMBERS = ("view", "reshape", "expand", "unsqueeze", "squeeze", "alias", "detach", "_to_copy", "to", "clone")
 
 
 class Position(NamedTuple):
@@ -67,40 +66,5 @@ def subject_of(index: Node, names: Mapping[str, str]) -> str:
         index: Node of the index tensor.
         names: What the user calls the program's placeholders, by node name.
     """
-    while index.op == "call_function" and getattr(index.target, "overloadpacket", None) is not None:
-        if index.target.overloadpacket.__name__ not in _SAME_NUMBERS:  # type: ignore[union-attr]
-            break
-        (index, *_) = index.all_input_nodes
-    return names.get(index.name, f"position %{index.name}")
-
-
-def check_position(index: torch.Tensor, dim: int, size: int, counts_back: bool, subject: str, consequence: str) -> None:  # noqa: FBT001, PLR0917 - called by generated code
-    """Refuse a position outside of a state entry.
-
-    Args:
-        index: Integer tensor of any shape.
-        dim: Dim of the entry that it counts along.
-        size: Size of that dim.
-        counts_back: Whether -1 is the last position.
-        subject: How the user knows the index.
-        consequence: What the error says of the state.
-
-    Raises:
-        PositionError: An element is out of range.
-    """
-    if index.numel() == 1:
-        lowest = highest = index.item()
-    elif index.numel():
-        lowest, highest = (int(bound) for bound in index.aminmax())
-    else:
-        return
-    least = -size if counts_back else 0
-    if lowest < least or highest >= size:
-        wrong = lowest if lowest < least else highest
-        raise PositionError(
-            subject,
-            found=f"index {wrong}, which is out of bounds for dimension {dim} with size {size}",
-            expected=f"{least} to {size - 1}",
-            consequence=consequence,
-            fix="Pass a position inside of the state, or make the state larger.",
-        )
+    source = source_of(index)
+    return names.get(source.name, f"position %{source.name}")

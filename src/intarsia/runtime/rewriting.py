@@ -9,10 +9,13 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from intarsia.core.op import run_engine_in_place
+from intarsia.core.positions import check_positions
 from intarsia.core.writes import Writes, aliased_arguments
 from intarsia.runtime.forms import read_write
 from intarsia.runtime.in_place import InPlacePlan
-from intarsia.runtime.positions import Position, check_position, positions_of, subject_of
+from intarsia.runtime.positions import Position, positions_of, subject_of
+
+_FIX = "Pass a position inside of the state, or make the state larger."
 
 
 def rewrite(program: torch.export.ExportedProgram, plan: InPlacePlan, names: Mapping[str, str]) -> GraphModule | None:
@@ -86,7 +89,7 @@ class _Rewriter:
         for position in positions:
             index, *rest = position
             subject = subject_of(index, self._names)
-            self._graph.call_function(check_position, (self._images[index], *rest, subject, consequence))
+            self._graph.call_function(check_positions, (self._images[index], *rest, subject, consequence, _FIX))
 
     def _image(self, node: Node) -> Node:
         if node in self._plan.absorbed:

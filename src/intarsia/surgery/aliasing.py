@@ -16,21 +16,26 @@ from intarsia.errors import MutationError
 _COPY = torch.ops.aten.copy_.default
 
 
-def check_engine_writes(graph: Graph, targets: Mapping[Node, str], engines: Mapping[Node, str]) -> None:
+def check_engine_writes(
+    graph: Graph, targets: Mapping[Node, str], engines: Mapping[Node, str], foreign: Mapping[Node, Mapping[int, int]]
+) -> None:
     """Check what engines write into the memory of their inputs, as their signatures say.
 
     Args:
         graph: The new graph, before any write is taken out of it.
         targets: Placeholders of state and inputs, with the names that the user knows.
         engines: Placeholders of state, with the path of the partition that reads each.
+        foreign: Calls of other compilers' engines, with the outputs that go into inputs.
 
     Raises:
         MutationError: An engine would write into a computed value, or the graph does not show its write.
     """
-    for call in graph.find_nodes(op="call_function", target=RUN_ENGINE):
+    ours = graph.find_nodes(op="call_function", target=RUN_ENGINE)
+    writes = {call: EngineSignature.parse(call.args[2]).into for call in ours}
+    for call, into in {**foreign, **writes}.items():
         inputs: Any
-        inputs, engine, signature = call.args
-        for output, position in EngineSignature.parse(signature).into.items():
+        inputs, engine = call.args[:2]
+        for output, position in into.items():
             destination = _written(inputs[position])
             if destination not in targets:
                 raise MutationError(

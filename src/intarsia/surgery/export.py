@@ -13,6 +13,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from intarsia._torch import TreeSpec, new_fake_mode, pytree
 from intarsia.core.coverage import find_coverage
+from intarsia.core.foreign import Adapter, adapt_nothing
 from intarsia.errors import HybridError, with_article
 from intarsia.surgery.aliasing import check_engine_writes
 from intarsia.surgery.assemble import Parts, assemble, remove_dead
@@ -35,6 +36,7 @@ def export(
     kwargs: Mapping[str, Any] | None = None,
     *,
     dynamic_shapes: Any = None,
+    adapt: Adapter = adapt_nothing,
 ) -> ExportedProgram:
     """Export a hybrid by inlining its partitions; nothing is traced again, run or copied.
 
@@ -44,6 +46,7 @@ def export(
             structure, shapes and dtypes are used.
         kwargs: Example keyword arguments, likewise.
         dynamic_shapes: As for `torch.export.export`; needed only where the metadata does not say it.
+        adapt: Makes bodies for modules of other compilers, which have no graph.
 
     Returns:
         A program whose state is the very tensors of the hybrid. `ledger(program)` tells what became of everything.
@@ -70,13 +73,10 @@ def export(
             fix="Compile the model first (intarsia.compile), or trace it to a GraphModule.",
         )
     with collection_paused():
-        return _export(hybrid, args, kwargs, dynamic_shapes)
+        return _export(hybrid, _read_request(hybrid, args, kwargs, dynamic_shapes), adapt)
 
 
-def _export(
-    hybrid: GraphModule, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
-) -> ExportedProgram:
-    request = _read_request(hybrid, args, kwargs, dynamic_shapes)
+def _export(hybrid: GraphModule, request: _Request, adapt: Adapter) -> ExportedProgram:
     convention, metadata = request.convention, request.metadata
     graph, account = Graph(), Account()
     for name, reason in getattr(find_coverage(hybrid), "removed", ()):
@@ -84,7 +84,7 @@ def _export(
     inputs = _place_inputs(graph, convention.leaves, request.described)
     values = _bind_inputs(convention, inputs, request.described)
     lifter = Lifter(hybrid, graph, metadata)
-    shared = Shared(metadata, account)
+    shared = Shared(metadata, account, adapt)
     inliner = Inliner(graph, lifter, shared)
     leaves, out_spec = _outputs(inliner.inline(hybrid, hybrid.graph, values), convention)
     _note_outputs(leaves, out_spec, account)
@@ -94,7 +94,8 @@ def _export(
     targets = {node: entry.name for entry, node in lifter.lifted() if entry.kind is not InputKind.CUSTOM_OBJ}
     targets |= {node: leaf.path for leaf, node in zip(convention.leaves, inputs, strict=True)}
     partitions = {node: entry.path.rpartition(".")[0] or entry.path for entry, node in lifter.lifted()}
-    check_engine_writes(graph, targets, partitions)
+    foreign = {call: into for call, into in shared.writing.items() if call.graph is graph}
+    check_engine_writes(graph, targets, partitions, foreign)
     mutations = MutationFinder(graph, targets, metadata, account).declare(inliner.writers, lifter.sharing())
     leaves = output.args[0]
     output.args = ((*mutations.values.values(), *leaves),)
@@ -115,7 +116,7 @@ def _export(
         names=convention.names,
         ranges=_ranges(hybrid, graph, request),
         bodies={node.target: inliner.bodies[node.target] for node in graph.find_nodes(op="get_attr")},
-        examples=None if args is None and kwargs is None else (tuple(args or ()), dict(kwargs or {})),
+        examples=request.examples,
     )
     program = assemble(parts)
     account.close(program)
@@ -133,12 +134,14 @@ class _Request:
         dims: Dynamic dims of each input leaf, as `dynamic_shapes` states them.
         metadata: Makes descriptions, in the mode of the hybrid's own metadata where that can be kept.
         described: What each input leaf is.
+        examples: Example inputs `(args, kwargs)`, or None.
     """
 
     convention: Convention
     dims: Sequence[Dims]
     metadata: Metadata
     described: Sequence[Described]
+    examples: tuple[tuple[Any, ...], dict[str, Any]] | None
 
 
 def _read_request(
@@ -153,7 +156,8 @@ def _read_request(
         symbols.describe(leaf, asked) if restated and asked else describe_input(leaf, metadata)
         for leaf, asked in zip(convention.leaves, dims, strict=True)
     ]
-    return _Request(convention, dims, metadata, described)
+    examples = None if args is None and kwargs is None else (tuple(args or ()), dict(kwargs or {}))
+    return _Request(convention, dims, metadata, described, examples)
 
 
 def _ranges(hybrid: GraphModule, graph: Graph, request: _Request) -> Ranges:

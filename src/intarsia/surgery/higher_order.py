@@ -12,6 +12,7 @@ import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
+from intarsia.core.foreign import Adapter, adapt_nothing
 from intarsia.core.operands import Operands, operands_of, pass_on
 from intarsia.core.reading import Traced, body_place, is_body
 from intarsia.core.writes import Writes
@@ -58,14 +59,20 @@ class Shared:
         writes: Tells what calls write.
         modules: Graphs of ordinary modules, by the module's identity.
         bodies: Bodies walked so far, by their identity and the facts about their operands.
+        adapt: Makes bodies for modules of other compilers.
+        foreign: Calls of engines in such bodies, with the outputs that go into inputs; see `EngineBody`.
+        writing: Their images in the new graph, likewise.
     """
 
     metadata: Metadata
     account: Account
+    adapt: Adapter = adapt_nothing
     traced: Traced = field(default_factory=Traced)
     writes: Writes = field(default_factory=Writes)
     modules: dict[int, Graph] = field(default_factory=dict)
     bodies: dict[Any, Body] = field(default_factory=dict)
+    foreign: dict[Node, Mapping[int, int]] = field(default_factory=dict)
+    writing: dict[Node, Mapping[int, int]] = field(default_factory=dict)
 
 
 class _Source(NamedTuple):

@@ -174,11 +174,25 @@ class Inliner:
             self._account.note("partition", place, "removed", None, "guard; the program checks its own inputs")
             return
         check_limit("partition", place, len(self._stack), limits.MAX_DEPTH, "levels of nesting")
+        args, kwargs = frame.arguments(node)
+        module = self._adapt(module, node, args, place)
         graph = self.graph_of(module, place)
-        values = bind(graph, *frame.arguments(node), place)
+        values = bind(graph, args, kwargs, place)
         trusted = all(self._metadata.fits(placeholder, value) for placeholder, value in values.items())
         self._account.note("partition", place, "merged", None, "inlined")
         self._stack.append(_Frame(module, graph, join(frame.path, target), place, values, trusted, node))
+
+    def _adapt(self, module: Any, call: Node, args: Sequence[Value], place: str) -> Any:
+        """The module that a node calls, or a body in the place of another compiler's."""
+        if isinstance(module, GraphModule):
+            return module
+        inputs = [value.meta.get("val") if isinstance(value, Node) else value for value in args]
+        adapted = self._shared.adapt(module, call, inputs)
+        if adapted is None:
+            return module
+        self._shared.foreign[adapted.call] = adapted.into
+        self._shared.traced.graphs[place] = adapted.module, adapted.module.graph
+        return adapted.module
 
     def graph_of(self, module: Any, place: str) -> Graph:
         """The graph of a module that a node calls, or names as a body; an ordinary module is traced.
@@ -294,7 +308,10 @@ class Inliner:
             refuse_lost_writes(image, written, subject)
             self.writers[image] = written
         self._account.note("node", subject, "kept", image)
-        if node.target is RUN_ENGINE:
+        into = self._shared.foreign.get(node)
+        if into is not None:
+            self._shared.writing[image] = into
+        if into is not None or node.target is RUN_ENGINE:
             self._account.note("engine", frame.place or node.name, "kept", image)
         return image
 

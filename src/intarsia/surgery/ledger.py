@@ -31,6 +31,13 @@ def find_ledger(program: object) -> Ledger | None:
     return _LEDGERS.get(program) if isinstance(program, torch.export.ExportedProgram) else None
 
 
+def keep_ledger(program: torch.export.ExportedProgram, changed: torch.export.ExportedProgram) -> None:
+    """Let the account of a program stand for a changed one, whose nodes have the same names."""
+    known = _LEDGERS.get(program)
+    if known is not None:
+        _LEDGERS[changed] = known
+
+
 class Account:
     """Entries of one export while it goes on.
 

@@ -8,7 +8,7 @@ from intarsia.verification.reference import Entry
 from intarsia.verification.result import Check, Leaf, Replay, Verification
 from intarsia.verification.sizes import middle
 from intarsia.verification.tolerances import TOLERANCES
-from intarsia.verification.vectors import first_calls, record_vectors, replay_vectors
+from intarsia.verification.vectors import calls_of, first_calls, record_vectors, replay_vectors
 from intarsia.verification.verify import Inputs, Stages, verify
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Tolerance",
     "UndrawableInput",
     "Verification",
+    "calls_of",
     "first_calls",
     "middle",
     "record_vectors",

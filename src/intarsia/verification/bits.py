@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from intarsia._torch import FakeTensor, pytree
+from intarsia.core.memory import bytes_of
 
 
 def snapshot(structure: Any) -> Any:
@@ -45,10 +46,7 @@ def _same_bits(found: torch.Tensor, expected: torch.Tensor) -> bool:
         return bool(torch.equal(found, expected))
     if not found.numel():
         return True
-    one, other = (
-        value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
-        for value in (found, expected.to(found.device))
-    )
+    one, other = (bytes_of(value.detach().resolve_conj().resolve_neg()) for value in (found, expected.to(found.device)))
     return bool(torch.equal(one, other))
 
 

@@ -13,7 +13,7 @@ from torch.fx import Node
 
 from intarsia._torch import TreeSpec, pytree
 from intarsia.core.paths import input_paths
-from intarsia.errors import ConventionError, with_article
+from intarsia.errors import ConventionError, first_line, with_article
 from intarsia.verification.sizes import Point, evaluate
 from intarsia.verification.symbols import user_inputs
 from intarsia.verification.uses import Use, engine_positions, find_use, integer_inputs
@@ -113,8 +113,16 @@ class Drawing:
         shape = [evaluate(size, point) for size in value.shape]
         strides = [evaluate(stride, point) for stride in value.stride()]
         span = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) if all(shape) else 0
-        drawn = _draw(span, value.dtype, _allowed(self._uses.get(node, Use()), point), generator)
-        return drawn.to(value.device).as_strided(shape, strides)
+        try:
+            drawn = _draw(span, value.dtype, _allowed(self._uses.get(node, Use()), point), generator)
+            return drawn.to(value.device).as_strided(shape, strides)
+        except RuntimeError as error:
+            raise UndrawableInput(
+                f"input {self._paths[node]!r}",
+                found=f"sizes {shape} and strides {strides}, of which torch makes no tensor ({first_line(error)})",
+                expected="a tensor that fits into memory",
+                fix="Pass inputs=[(args, kwargs), ...], calls to make.",
+            ) from error
 
     def _place(self, point: Point) -> str:
         """Where each size is first seen, and what it is: `x.shape[0] = 4`."""

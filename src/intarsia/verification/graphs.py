@@ -16,6 +16,8 @@ from intarsia.core.numbering import Number, Numbering, key_of
 from intarsia.core.reading import Reader
 from intarsia.verification.symbols import Renaming
 
+# A check of the type that a tensor has in any case; only its name begins like that of something private.
+_METADATA_CHECK = getattr(torch.ops.aten, "_assert_tensor_metadata").default  # noqa: B009
 _STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ)
 
 
@@ -117,7 +119,8 @@ class _Reader(Reader):
     """Reads what two right programs may say in different ways alike.
 
     One size can be read from any tensor that has it. A tensor like one, filled with another of the same dtype and
-    shape, is that other one.
+    shape, is that other one. The type of a tensor is checked once, however often it is: where a constant is converted,
+    a retrace writes the check of the first trace and one of its own.
 
     Attributes:
         copied: What functional copies were filled with; a write casts and broadcasts by itself.
@@ -128,12 +131,18 @@ class _Reader(Reader):
         self._shared = numbering
         self._renaming = renaming
         self.copied: dict[Any, Any] = {}
+        self._checked: dict[Any, Any] = {}
 
     def _inner(self) -> Reader:
         return _Reader(self._shared, self._renaming, writes_in_place=True)
 
     def _apply(self, call: Any, node: Node) -> Any:
+        check = self._key((node.args, node.kwargs), call.values) if node.target is _METADATA_CHECK else None
+        if check in self._checked:
+            return self._checked[check]
         made = super()._apply(call, node)
+        if check is not None:
+            self._checked[check] = made
         value = node.meta.get("val")
         if node.target is torch.ops.aten.copy.default:
             return self._read_copy(call.values[node.args[1]], node, made)

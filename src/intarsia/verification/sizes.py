@@ -9,6 +9,7 @@ import sympy
 import torch
 from torch.export import ExportedProgram
 
+from intarsia.errors import ConventionError, shorten
 from intarsia.verification.symbols import Bounds, free_symbols, ranges_of, user_inputs
 
 Point: TypeAlias = Mapping[sympy.Symbol, int]
@@ -16,6 +17,8 @@ Point: TypeAlias = Mapping[sympy.Symbol, int]
 
 MAX_ELEMENTS = 2**20
 """No tensor that the graph shows is made larger than this, unless the lower bounds make it so."""
+
+_SHOWN_CHARACTERS = 60
 
 OPEN_SPAN = 96
 """How far above its lower bound a size is tried that has no upper one."""
@@ -55,7 +58,7 @@ def _points(program: ExportedProgram, shares_of: Callable[[int], Iterable[Sequen
 
 def evaluate(size: Any, point: Point) -> int:
     """The number that a size of a fake tensor stands for at a point."""
-    return int(_expression(size).xreplace(_substitution(point)))
+    return _number(_expression(size), _substitution(point))
 
 
 def _shares(count: int) -> Iterator[list[float | int]]:
@@ -119,8 +122,22 @@ def _expression(size: Any) -> sympy.Expr:
 
 def _largest(shapes: Sequence[Sequence[sympy.Expr]], point: Point) -> int:
     given = _substitution(point)
-    numbers = [[int(size.xreplace(given)) for size in sizes] for sizes in shapes]
+    numbers = [[_number(size, given) for size in sizes] for sizes in shapes]
     return max((int(torch.Size(sizes).numel()) for sizes in numbers), default=0)
+
+
+def _number(size: sympy.Expr, given: Mapping[sympy.Symbol, sympy.Integer]) -> int:
+    """The number that a size is at a point; a program from a file may have any expression for a size."""
+    try:
+        return int(size.xreplace(given))
+    except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        at = ", ".join(f"{symbol} = {value}" for symbol, value in given.items())
+        raise ConventionError(
+            f"the size {shorten(str(size), _SHOWN_CHARACTERS)}",
+            found=f"no number of elements at {at}",
+            expected="a whole number wherever the ranges of the program allow",
+            fix="Export the model again.",
+        ) from error
 
 
 def _substitution(point: Point) -> dict[sympy.Symbol, sympy.Integer]:

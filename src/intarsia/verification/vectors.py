@@ -98,8 +98,14 @@ def first_calls(
     vectors: Vectors, programs: Mapping[str, ExportedProgram]
 ) -> dict[str, tuple[tuple[Any, ...], dict[str, Any]]]:
     """The arguments of the first recorded call of each method, by its name; a method that none calls is left out."""
-    first = {vector.method: vector for vector in reversed(vectors.calls)}
-    return {method: _arguments(programs[method], vector.inputs) for method, vector in first.items()}
+    return {method: (args, kwargs) for method, args, kwargs in reversed(calls_of(vectors, programs))}
+
+
+def calls_of(
+    vectors: Vectors, programs: Mapping[str, ExportedProgram]
+) -> list[tuple[str, tuple[Any, ...], dict[str, Any]]]:
+    """The recorded calls as they are given to `record_vectors`: the method, positional and keyword arguments."""
+    return [(vector.method, *_arguments(programs[vector.method], vector.inputs)) for vector in vectors.calls]
 
 
 def _coarsest_by_name(

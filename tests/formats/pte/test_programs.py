@@ -22,8 +22,7 @@ def child(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What each scenario found."""
     folder = tmp_path_factory.mktemp("pte")
     results = folder / "results.json"
-    # ExecuTorch passes OpenVINO no precision: without this, processors that have bf16 compute in it.
-    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}
+    environment = {name: value for name, value in os.environ.items() if name != "ONEDNN_MAX_CPU_ISA"}
     command = [sys.executable, "-W", "error", Path(__file__).with_name("scenarios.py"), results]
     run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     found: dict[str, Any] = json.loads(results.read_text()) if results.exists() else {}
@@ -85,6 +84,81 @@ def test_outputs_of_engines_have_the_sizes_of_the_call(child: dict[str, Any]) ->
     assert max(errors) < 1e-5
 
 
+def test_sizes_at_the_ends_of_their_ranges_are_taken(child: dict[str, Any]) -> None:
+    facts = found(child, "ends_of_ranges")
+    assert facts["shapes"] == [True] * 6
+    assert max(facts["errors"]) < 1e-6
+
+
+def test_sizes_beyond_their_ranges_are_told_as_by_the_program_of_a_pt2(child: dict[str, Any]) -> None:
+    told = found(child, "ends_of_ranges")["told"]
+    assert [one == other for one, other in told] == [True] * 4
+    assert "found size 5 in dimension 0 (shape [5, 2, 8]), expected 1 to 4" in told[0][1]
+    assert "found size 10 in dimension 1 (shape [1, 10, 8]), expected 2 to 9" in told[1][1]
+
+
+def test_sizes_of_what_is_split_stay_open(child: dict[str, Any]) -> None:
+    facts = found(child, "operators_that_return_lists")
+    assert len(facts["errors"]) == 8
+    assert max(facts["errors"]) < 1e-6
+    assert facts["unchanged"], "the program that was saved"
+
+
+def test_a_partitioner_that_fixes_a_size_is_refused(child: dict[str, Any]) -> None:
+    told = found(child, "operators_that_return_lists")["fixed"]
+    assert "input 'x': found that ExecuTorch or a partitioner fixes its size in dimension 0 at 16" in told
+
+
+def test_engines_compute_in_the_precision_that_they_were_compiled_for(child: dict[str, Any]) -> None:
+    facts = found(child, "precision")
+    assert facts["equal"] == [True, True]
+    assert facts["error"] < 1e-5
+    assert facts["differ"] == facts["has bf16"]
+
+
+def test_positions_in_range_are_read(child: dict[str, Any]) -> None:
+    facts = found(child, "positions")
+    assert facts["engines"] > 0
+    assert facts["equal"] == [True] * 9
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        (
+            "above",
+            "input 'tokens': found index 10, which is out of bounds for dimension 0 with size 10, expected 0 to 9",
+        ),
+        (
+            "below",
+            "input 'tokens': found index -1, which is out of bounds for dimension 0 with size 10, expected 0 to 9",
+        ),
+        (
+            "back",
+            "input 'places': found index -7, which is out of bounds for dimension 0 with size 6, expected -6 to 5",
+        ),
+        ("on", "input 'places': found index 6, which is out of bounds for dimension 0 with size 6, expected -6 to 5"),
+    ],
+)
+def test_inputs_that_are_positions_out_of_range_are_told(child: dict[str, Any], what: str, told: str) -> None:
+    facts = found(child, "positions")
+    assert facts["told"][what].startswith(f"PositionError: {told}")
+    assert facts["told before"][what].startswith("PositionError: ")
+
+
+@pytest.mark.parametrize("what", ["computed", "computed below"])
+def test_computed_positions_out_of_range_end_the_call(child: dict[str, Any], what: str) -> None:
+    facts = found(child, "positions")
+    assert facts["told before"][what].startswith("PositionError: ")
+    assert facts["told"][what].startswith("EngineError: method 'forward': found that ExecuTorch cannot run it")
+
+
+def test_executorchs_own_runtime_refuses_positions_out_of_range(child: dict[str, Any]) -> None:
+    flat = found(child, "positions")["flat"]
+    assert len(flat) == 6
+    assert all("failed with error 0x12" in told for told in flat)
+
+
 def test_one_methods_activations_do_not_reach_the_state_of_another(child: dict[str, Any]) -> None:
     facts = found(child, "methods_on_one_state")
     assert facts["methods"] == ["write", "read"]
@@ -92,6 +166,13 @@ def test_one_methods_activations_do_not_reach_the_state_of_another(child: dict[s
     assert max(facts["errors"]) < 1e-4
     assert facts["call"].startswith("ConventionError: program of the methods write, read: found a call without")
     assert facts["unknown"].endswith("Did you mean 'read'?")
+
+
+def test_computed_numbers_select_parts(child: dict[str, Any]) -> None:
+    facts = found(child, "computed_numbers")
+    assert len(facts["errors"]) == 12
+    assert max(facts["errors"]) < 1e-6
+    assert facts["beyond"].startswith("EngineError: method 'forward': found that ExecuTorch cannot run it")
 
 
 def test_engines_take_tensors_without_dimensions(child: dict[str, Any]) -> None:
@@ -114,6 +195,44 @@ def test_partitioners_take_what_engines_leave_by_method(child: dict[str, Any]) -
     portable, partly = found(child, "the_edge")["delegates"]
     assert portable == {"read": ["OpenvinoBackend"], "write": ["OpenvinoBackend"]}
     assert partly == {"read": ["OpenvinoBackend", "XnnpackBackend"], "write": ["OpenvinoBackend"]}
+
+
+def test_engines_can_stay_the_operators_that_they_were_of(child: dict[str, Any]) -> None:
+    facts = found(child, "engines_as_source")
+    assert len(facts["errors"]) == 6
+    assert max(facts["errors"]) < 1e-4
+    assert facts["delegates"] == ["XnnpackBackend"]
+    assert facts["claimed"] == {"read": ["XnnpackBackend"]}
+
+
+def test_an_engine_without_a_runtime_is_named_or_stays_torch(child: dict[str, Any]) -> None:
+    facts = found(child, "engines_as_source")
+    for told in (facts["compiled standin"], facts["edge"]):
+        assert "engine 'standin_0': found an engine of the backend 'standin', which ExecuTorch has no runtime" in told
+        assert "engines='source'" in told
+    assert facts["standin"] < 1e-5
+
+
+def test_an_unknown_form_of_engines_is_told(child: dict[str, Any]) -> None:
+    facts = found(child, "engines_as_source")
+    assert "engines: found 'sources', expected 'compiled' or 'source'. Did you mean 'source'?" in facts["no form"]
+    assert "Did you mean 'compiled'?" in facts["edge form"]
+    assert "standin.pt2: found engines='source', expected it for a .pte file only" in facts["pt2"]
+
+
+@pytest.mark.parametrize("manager", ["at once", "transformed", "partitioned"])
+def test_state_is_planned_rightly_without_a_word(child: dict[str, Any], manager: str) -> None:
+    assert found(child, "plans")["errors"][manager] < 1e-5
+
+
+@pytest.mark.parametrize("config", ["own", "by method"])
+def test_a_plan_that_would_overwrite_state_is_refused(child: dict[str, Any], config: str) -> None:
+    told = found(child, "plans")["told"][config]
+    assert told.startswith("ConventionError: ExecuTorch's memory plan: found a plan of its own for each of several")
+
+
+def test_a_single_method_may_be_planned_in_any_way(child: dict[str, Any]) -> None:
+    assert found(child, "plans")["single"] == {"write": ["OpenvinoBackend"]}
 
 
 def test_a_partitioner_that_claims_an_engine_is_refused(child: dict[str, Any]) -> None:
@@ -161,15 +280,82 @@ def test_a_delegate_that_is_not_as_its_engine_is_found(child: dict[str, Any], ch
     [
         ("cut", "FormatError: cut.pte: found "),
         ("short", "FormatError: short.pte: found 20 bytes, where its header says "),
+        ("last byte", "FormatError: last byte.pte: found 47 bytes after its last segment"),
+        ("seal", "FormatError: seal.pte: found no seal at its end"),
+        ("small seal", "UnsupportedVersion: small seal.pte: found format version 99"),
+        ("longer", "FormatError: longer.pte: found 49 bytes after its last segment"),
+        ("longer edge", "FormatError: longer edge.pte: found 100 bytes after its last segment"),
         ("empty", "FormatError: empty.pte: found an empty file"),
         ("other", "FormatError: other.pte: found a NumPy array"),
-        ("changed", "FormatError: changed.pte: found contents that ExecuTorch cannot read"),
+        ("zip", "FormatError: zip.pte: found an archive that is cut short or damaged"),
+        ("changed", "FormatError: changed.pte: found bytes that do not match its SHA-256"),
+        ("noise", "FormatError: noise.pte: found a program that cannot be read"),
         ("foreign", "FormatError: foreign.pte: found a file of another tool"),
         ("newer", "UnsupportedVersion: newer.pte: found format version 99"),
         ("missing", "FormatError: missing.pte: found no file"),
         ("ending", "FormatError: whole.pt2: found an ExecuTorch program"),
-        ("verify", "FormatError: whole.pte: found a .pte file, which has no hashes"),
+        ("verify", "FormatError: edge.pte: found a file without hashes"),
+        ("rebuild", "FormatError: whole.pte: found a .pte file, which has no portable forms of engines"),
     ],
 )
-def test_a_file_that_is_not_right_is_told(child: dict[str, Any], file: str, told: str) -> None:
+def test_a_file_that_is_not_right_is_told_before_native_code_sees_it(
+    child: dict[str, Any], file: str, told: str
+) -> None:
     assert told in found(child, "foreign_files")[file]
+
+
+def test_one_flipped_bit_is_found_wherever_it_is(child: dict[str, Any]) -> None:
+    for told in found(child, "foreign_files")["flips"]:
+        assert told.startswith("FormatError: flipped.pte: found "), told
+        assert "Copy or save the file again" in told or "file of an unknown kind" in told, told
+
+
+def test_files_with_and_without_hashes_run(child: dict[str, Any]) -> None:
+    assert found(child, "foreign_files")["equal"]
+
+
+def test_a_file_in_the_place_of_the_one_that_was_loaded_is_not_run(child: dict[str, Any]) -> None:
+    assert (
+        "found another file in its place, expected the file that was loaded"
+        in found(child, "foreign_files")["replaced"]
+    )
+
+
+def test_differences_are_told_across_kinds_of_files(child: dict[str, Any]) -> None:
+    same = [0, ["no difference"]]
+    other = [1, ["signature, size s0", "  - 0 to 8", "  + 0 to 9"]]
+    assert found(child, "differences") == [same, same, other]
+
+
+def test_a_file_tells_what_it_holds(child: dict[str, Any]) -> None:
+    facts = found(child, "command_line")
+    code, one = facts["one"]
+    assert code == 0
+    assert [leaf["name"] for leaf in one["inputs"]] == ["x", "more[0]", "more[1]", "n", "flag"]
+    assert [leaf["type"] for leaf in one["outputs"]][:2] == ["f32[6, 4] at most", "f32[6] at most"]
+    assert one["outputs"][-1]["type"] == "None"
+    assert {engine["backend"] for engine in one["engines"]} == {"openvino"}
+    assert one["operators"]["delegate OpenvinoBackend"] == len(one["engines"])
+    assert [entry["name"] for entry in one["state"]] == ["count"]
+    assert one["versions"]["executorch"]
+    assert sum(name.endswith("(OpenvinoBackend)") for name in one["stored"]) == len(one["engines"])
+    assert sorted(facts["several"][1]["methods"]) == ["read", "write"]
+    assert facts["drawn"][0] == 0
+    assert any("kernel or delegate" in line for line in facts["drawn"][1])
+
+
+def test_check_tells_whether_a_file_runs_here(child: dict[str, Any]) -> None:
+    facts = found(child, "command_line")
+    assert facts["check"] == [0, ["runs here"]]
+    assert facts["json"][1]["verdict"] == "runs"
+    assert facts["without"] == [1, ["cannot run here:", "  no package executorch"]]
+    assert facts["damaged"][0] == 2
+    assert "damaged.pte: found" in " ".join(facts["damaged"][1])
+
+
+def test_engines_for_another_machine_are_refused_before_native_code_sees_them(child: dict[str, Any]) -> None:
+    facts = found(child, "command_line")
+    told = "engine 'openvino_0': it was built for a Z80, and a .pte holds no portable form to rebuild it from"
+    assert facts["other"][0] == 1
+    assert facts["other"][1][:2] == ["cannot run here:", f"  {told}"]
+    assert facts["load"].startswith(f"EngineRefused: one.pte: found {told}")

@@ -15,6 +15,7 @@ from torch.export.graph_signature import InputKind
 
 from intarsia._torch import OpOverload
 from intarsia.core.dim import Size
+from intarsia.core.positions import check_positions
 from intarsia.engines.nodes import operator_name
 from intarsia.engines.openvino.table import (
     CASTS,
@@ -23,7 +24,7 @@ from intarsia.engines.openvino.table import (
     MOVERS,
     POSITION_WRITES,
 )
-from intarsia.errors import EngineBuildFailed, PositionError
+from intarsia.errors import EngineBuildFailed
 
 Node = torch.fx.Node
 ValueOf = Callable[[Node], torch.Tensor | None]
@@ -82,18 +83,8 @@ class InputPositions:
         Raises:
             PositionError: An element is out of range.
         """
-        if index.numel() == 0:
-            return
-        lowest, highest = (int(bound) for bound in index.aminmax())
-        least = -self.size if self.counts_back else 0
-        if lowest < least or highest >= self.size:
-            raise PositionError(
-                f"engine input {self.name!r}",
-                found=f"index {lowest if lowest < least else highest}, which is out of bounds for dimension "
-                f"{self.dim} with size {self.size}",
-                expected=f"{least} to {self.size - 1}",
-                fix="Pass positions inside of the tensor that is read.",
-            )
+        subject, fix = f"engine input {self.name!r}", "Pass positions inside of the tensor that is read."
+        check_positions(index, self.dim, self.size, self.counts_back, subject, "", fix)
 
 
 def reason_against_positions(node: Node, stays_in_torch: Callable[[Node], bool]) -> str | None:

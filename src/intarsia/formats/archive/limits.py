@@ -14,8 +14,8 @@ TEXT_BYTES = 512 << 20
 NODES = 1_000_000
 """Nodes of a program, with those of its operators' bodies."""
 
-SYMBOLS = 10_000
-"""Symbols in the sizes of a program."""
+SYMBOLS = 2_000
+"""Symbols in the sizes of a program: torch looks at all of them for each size that it reads."""
 
 EXPRESSIONS = 100_000
 """Different expressions over these symbols."""
@@ -28,6 +28,13 @@ EXPRESSION_TERMS = 400
 
 EXPRESSION_BITS = 1_024
 """Bits of the largest number in it."""
+
+EXPRESSION_WORK = 5_000
+"""What sympy does for the expressions of a program beyond what grows with their length, in comparisons of two sizes, or
+terms that it multiplies out: some thousand a second. Each mention counts."""
+
+NODE_WORK = 10
+"""As much more for each node."""
 
 DEPTH = 32
 """Nesting of graphs in graphs, of calls in an expression, and of containers in containers."""

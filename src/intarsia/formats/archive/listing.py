@@ -26,6 +26,7 @@ from intarsia.formats.recognition import (
 )
 
 _EXPECTED = PROGRAM.what
+_CHUNK_BYTES = 1 << 20
 
 
 class Archive:
@@ -56,11 +57,27 @@ class Archive:
         """
         if member not in self.members:
             raise damaged(self.path, f"no member {quoted(member)}")
-        try:
+        with self._open(member) as file:
             size = self._archive.getinfo(f"{self._root}/{member}").file_size
             if size > TEXT_BYTES:
                 raise damaged(self.path, f"a member {quoted(member)} of {size} bytes, more than {TEXT_BYTES},")
-            return self._archive.read(f"{self._root}/{member}")
+            return file.read()
+
+    def check(self, member: str) -> None:
+        """Compare the bytes of a member with the checksum that the archive has of them.
+
+        Raises:
+            FormatError: It is damaged.
+        """
+        with self._open(member) as file:
+            while file.read(_CHUNK_BYTES):
+                pass
+
+    @contextmanager
+    def _open(self, member: str) -> Iterator[IO[bytes]]:
+        try:
+            with self._archive.open(f"{self._root}/{member}") as file:
+                yield file
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
             raise damaged(self.path, f"a damaged member {quoted(member)}") from error
 

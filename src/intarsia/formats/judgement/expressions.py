@@ -10,7 +10,9 @@ there. It is a part of what `sympy.srepr` prints::
                 | [ "-" ] "oo" | "int_oo" | "true" | "false"
 
 sympy computes what it can while it reads, so an expression is refused as well when that could take long: when a number
-or the expression multiplied out becomes larger than `limits` says.
+or the expression multiplied out becomes larger than `limits` says. What it does beyond reading is counted: it compares
+each argument of `Max` and `Min` with each other one, once more for each such call or division around it, and multiplies
+out products of sums.
 """
 
 from __future__ import annotations
@@ -73,36 +75,52 @@ _ARGUMENTS: dict[str, tuple[int, int]] = {
 # torch looks symbols up where it looks functions up.
 _RESERVED = {*_ARGUMENTS, *_CONSTANTS, "Symbol", "Integer", "Rational", "Float"}
 _POWERS = {"Pow", "PowByNatural", "FloatPow", "LShift", "RShift", "RoundDecimal"}
+_COMPARING = {"Max", "Min", "FloorDiv", "Mod", "PythonMod", "CleanDiv", "CeilDiv", "IntTrueDiv", "FloatTrueDiv"}
 _SHIFTS = {"LShift", "RShift"}
+
+
+class Expression(NamedTuple):
+    """What a text says.
+
+    Attributes:
+        symbols: Names of its symbols.
+        work: What sympy does for it beyond reading it, see `EXPRESSION_WORK`.
+    """
+
+    symbols: frozenset[str]
+    work: int
 
 
 class _Size(NamedTuple):
     """How large a part is: its terms when multiplied out, the bits of its numbers, and its value where it is a number.
 
-    `value` is the exponent that the part can be.
+    `value` is the exponent that the part can be, `leaves` counts symbols and numbers, and `compares` tells that sympy
+    compares or divides in it.
     """
 
     terms: int = 1
     bits: int = 1
     value: float | None = None
     is_symbol: bool = False
+    leaves: int = 1
+    compares: bool = False
 
 
-def read_expression(text: str) -> set[str]:
-    """The symbols of an expression.
+def read_expression(text: str) -> Expression:
+    """What an expression says.
 
     Raises:
         Refused: The text does not follow the grammar, or is too large.
 
     Example:
-        >>> sorted(read_expression("Add(Symbol('s0', integer=True), Integer(2))"))
-        ['s0']
+        >>> read_expression("Add(Symbol('s0', integer=True), Integer(2))")
+        Expression(symbols=frozenset({'s0'}), work=0)
     """
     if len(text) > EXPRESSION_CHARACTERS:
         raise Refused(f"an expression of {len(text)} characters", f"at most {EXPRESSION_CHARACTERS}")
     reader = _Reader(text)
     reader.whole()
-    return reader.symbols
+    return Expression(frozenset(reader.symbols), reader.work)
 
 
 class _Reader:
@@ -112,6 +130,7 @@ class _Reader:
         self._position = 0
         self._depth = 0
         self.symbols: set[str] = set()
+        self.work = 0
 
     def whole(self) -> None:
         self._expression()
@@ -144,7 +163,10 @@ class _Reader:
         self._depth -= 1
         if not fewest <= len(parts) <= most:
             raise Refused(f"{len(parts)} arguments of {function} in {quoted(self._text)}", _EXPECTED)
-        return self._limited(_combined(function, parts))
+        size = self._limited(_combined(function, parts))
+        leaves, compares = sum(part.leaves for part in parts), any(part.compares for part in parts)
+        self.work += _work(function, len(parts), leaves, compares=compares) + max(0, size.terms - leaves)
+        return size._replace(leaves=leaves, compares=compares or function in _COMPARING)
 
     def _limited(self, size: _Size | None) -> _Size:
         if size is None or size.terms > EXPRESSION_TERMS or size.bits > EXPRESSION_BITS:
@@ -217,6 +239,13 @@ class _Reader:
 
     def _fault(self) -> Refused:
         return Refused(f"the text {quoted(self._text)} where an expression should stand", _EXPECTED)
+
+
+def _work(function: str, count: int, leaves: int, *, compares: bool) -> int:
+    """What sympy compares in a call, beyond two plain arguments."""
+    if function not in _COMPARING:
+        return 0
+    return leaves * (max(0, count - 2) + compares)
 
 
 def _combined(function: str, parts: list[_Size]) -> _Size | None:

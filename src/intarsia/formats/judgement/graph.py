@@ -19,7 +19,16 @@ from typing import Any, NamedTuple
 
 from intarsia._torch import graph_schema, schema_hints
 from intarsia.errors import FormatError, UnsupportedVersion, first_line
-from intarsia.formats.archive.limits import DEPTH, EXPRESSION_CHARACTERS, EXPRESSIONS, NAME_CHARACTERS, NODES, SYMBOLS
+from intarsia.formats.archive.limits import (
+    DEPTH,
+    EXPRESSION_CHARACTERS,
+    EXPRESSION_WORK,
+    EXPRESSIONS,
+    NAME_CHARACTERS,
+    NODE_WORK,
+    NODES,
+    SYMBOLS,
+)
 from intarsia.formats.archive.refusal import Refused, quoted
 from intarsia.formats.judgement.expressions import read_expression
 from intarsia.formats.judgement.operators import find_operator
@@ -81,6 +90,7 @@ def read_graph(text: bytes, subject: str, *, allow: frozenset[str]) -> tuple[dic
         values = _parse(text)
         _check_version(values, subject)
         judge.check(values)
+        judge.check_work()
     except Refused as refused:
         raise _told(refused, subject, judge.node) from None
     except RecursionError:
@@ -138,7 +148,8 @@ class _Judge:
         self.containers: set[str] = set()
         self._names: set[str] = set()
         self._known_targets: set[str] = set()
-        self._expressions: set[str] = set()
+        self._expressions: dict[str, int] = {}
+        self._work = 0
         self._symbols: set[str] = set()
         self._structures: set[str] = set()
         self._nodes = self._depth = 0
@@ -204,6 +215,12 @@ class _Judge:
             "ExportedProgram.opset_version": self._free,
             "ExportedProgram.range_constraints": self._ranged,
         }
+
+    def check_work(self) -> None:
+        """Refuse expressions that would keep sympy longer than the rest of the graph may."""
+        limit = EXPRESSION_WORK + NODE_WORK * self._nodes
+        if self._work > limit:
+            raise Refused(f"sizes that take {self._work} comparisons to read", f"at most {limit}")
 
     # The checks of each type
 
@@ -290,9 +307,12 @@ class _Judge:
 
     def _expression(self, text: str) -> None:
         if text in self._expressions:
+            self._work += self._expressions[text]
             return
-        self._symbols |= read_expression(text)
-        self._expressions.add(text)
+        symbols, work = read_expression(text)
+        self._symbols |= symbols
+        self._expressions[text] = work
+        self._work += work
         if len(self._symbols) > SYMBOLS or len(self._expressions) > EXPRESSIONS:
             raise Refused(
                 f"{len(self._symbols)} symbols and {len(self._expressions)} expressions",

@@ -7,6 +7,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
+from intarsia.formats.archive.refusal import quoted
+
 _PLAIN = (str, int, bool, float, type(None))
 
 
@@ -20,12 +22,12 @@ def check_types(value: Any) -> None:
         >>> from intarsia.formats.archive.writer import MemberEntry
         >>> check_types(MemberEntry("3", "ab"))
         Traceback (most recent call last):
-        TypeError: size_bytes of MemberEntry is a str
+        TypeError: size_bytes of MemberEntry is '3', a str
     """
     for name, allowed in _fields(type(value)).items():
         found = getattr(value, name)
-        if type(found) not in allowed:
-            raise TypeError(f"{name} of {type(value).__name__} is a {type(found).__name__}")
+        if type(found) not in allowed and not (type(found) is str and found in allowed):
+            raise TypeError(f"{name} of {type(value).__name__} is {quoted(found)}, a {type(found).__name__}")
 
 
 def check_texts(value: Any) -> None:
@@ -50,20 +52,22 @@ def check_texts(value: Any) -> None:
             raise ValueError(f"the text {found!a}")
 
 
-_known: dict[type, dict[str, tuple[type, ...]]] = {}
+_known: dict[type, dict[str, tuple[type | str, ...]]] = {}
 
 
-def _fields(kind: type) -> dict[str, tuple[type, ...]]:
-    """The types that each field may have; fields of other than plain types are left out."""
+def _fields(kind: type) -> dict[str, tuple[type | str, ...]]:
+    """The types that each field may have, or its texts; fields of other than plain types are left out."""
     if kind not in _known:
         hints = {name: _options(hint) for name, hint in typing.get_type_hints(kind).items()}
-        _known[kind] = {name: options for name, options in hints.items() if set(options) <= set(_PLAIN)}
+        _known[kind] = {
+            name: options
+            for name, options in hints.items()
+            if all(option in _PLAIN or type(option) is str for option in options)
+        }
     return _known[kind]
 
 
 def _options(hint: Any) -> tuple[Any, ...]:
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+    if typing.get_origin(hint) in (typing.Union, types.UnionType, typing.Literal):
         return typing.get_args(hint)
-    if typing.get_origin(hint) is typing.Literal:
-        return (str,)
     return (hint,)

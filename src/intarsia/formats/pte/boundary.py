@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch.export import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import (
@@ -38,6 +40,7 @@ def boundary_of(program: torch.export.ExportedProgram) -> torch.export.ExportedP
         if spec.kind is InputKind.USER_INPUT:
             keep_name(graph.node_copy(node), node)
             inputs.append(spec)
+    sizes = {symbol for node in graph.nodes for symbol in _symbols(node.meta.get("val"))}
     count = sum(spec.kind is OutputKind.USER_OUTPUT for spec in program.graph_signature.output_specs)
     graph.output((None,) * count)
     outputs = [OutputSpec(OutputKind.USER_OUTPUT, ConstantArgument("", None), None) for _ in range(count)]
@@ -47,8 +50,14 @@ def boundary_of(program: torch.export.ExportedProgram) -> torch.export.ExportedP
         graph=graph,
         graph_signature=ExportGraphSignature(inputs, outputs),
         state_dict={},
-        range_constraints=dict(program.range_constraints),
+        range_constraints={size: bounds for size, bounds in program.range_constraints.items() if size in sizes},
         module_call_graph=[ModuleCallEntry(fqn="", signature=signature)],
         constants={},
         verifiers=verifiers_for(writes_in_place=False),
     )
+
+
+def _symbols(value: Any) -> set[Any]:
+    """Symbols in an input: a tensor's sizes, or a number."""
+    numbers = value.shape if isinstance(value, torch.Tensor) else (value,)
+    return set().union(*(number.node.expr.free_symbols for number in numbers if isinstance(number, torch.SymInt)))

@@ -23,6 +23,7 @@ from intarsia.core.container import EngineContainer
 from intarsia.core.signature import EngineSignature
 from intarsia.errors import EngineError
 from intarsia.formats.pte.library import import_executorch
+from intarsia.formats.pte.properties import DEVICE, with_properties
 from intarsia.formats.pte.shapes import narrow, sized_outputs, wide, widen
 from intarsia.formats.pte.stand_ins import DELEGATES
 
@@ -50,6 +51,7 @@ def delegate_engines(program: torch.export.ExportedProgram, engines: Mapping[str
     for module in program.graph_module.modules():
         if isinstance(module, lowered):
             _check_unclaimed(module)
+    _name_outputs(program)
     program.graph.eliminate_dead_code()
     program.graph.lint()
     program.graph_module.recompile()
@@ -83,8 +85,9 @@ def _delegate(program: torch.export.ExportedProgram, node: Node, name: str, cont
     delegate = library.LoweredBackendModule(
         edge_program=_engine_program(program, node, values),
         backend_id=DELEGATES[container.backend],
-        processed_bytes=bytes(container.payload or b""),
-        compile_specs=[spec(ENGINE_SPEC, name.encode())],
+        processed_bytes=with_properties(container),
+        # the runtime reads the device as text that ends with a zero
+        compile_specs=[spec(ENGINE_SPEC, name.encode()), spec("device", f"{DEVICE}\0".encode())],
     )
     delegate.meta = {"debug_handle_map": {}}
     inputs: Any = node.args[0]
@@ -106,6 +109,14 @@ def _delegate(program: torch.export.ExportedProgram, node: Node, name: str, cont
             if user is not node:
                 graph.erase_node(user)
     graph.erase_node(node)
+
+
+def _name_outputs(program: torch.export.ExportedProgram) -> None:
+    """Have the signature name outputs as the graph does now."""
+    values: Any = program.graph.output_node().args[0]
+    for spec, value in zip(program.graph_signature.output_specs, values, strict=True):
+        if isinstance(spec.arg, TensorArgument):
+            spec.arg = TensorArgument(value.name)
 
 
 def _used(node: Node) -> dict[int, list[Node]]:

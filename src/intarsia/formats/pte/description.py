@@ -1,94 +1,76 @@
-"""What a `.pte` of intarsia says of itself: a constant method that returns JSON text."""
+"""Describe the methods of a `.pte`: what a file tells of them besides what ExecuTorch needs."""
 
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from intarsia._torch import deserialize_graph, serialize_graph
 from intarsia.core.container import EngineContainer
-from intarsia.errors import FormatError, UnsupportedVersion
+from intarsia.formats.contents import Contents, Method
+from intarsia.formats.description import describe as describe_program
 from intarsia.formats.judgement.graph import read_graph
+from intarsia.formats.judgement.typed import check_types
 from intarsia.formats.loading import telling, unknown_container
+from intarsia.formats.manifest import EngineEntry
 from intarsia.formats.pte.boundary import boundary_of
-from intarsia.formats.pte.precision import EngineFacts, wanted_precision
-
-DESCRIPTION = "intarsia_description"
-"""Name of the method."""
-
-FORMAT_VERSION = 1
-
-
-class Description(NamedTuple):
-    """What is known of the methods of a file.
-
-    Attributes:
-        boundaries: What each method takes and gives, by name.
-        engines: Engines of each method, by name.
-    """
-
-    boundaries: Mapping[str, torch.export.ExportedProgram]
-    engines: Mapping[str, Sequence[EngineFacts]]
+from intarsia.formats.pte.contents import Description
+from intarsia.formats.pte.positions import InputPositions, find_positions
 
 
 def describe(
-    programs: Mapping[str, torch.export.ExportedProgram], engines: Mapping[str, Mapping[str, EngineContainer]]
-) -> str:
-    """The text for programs and their engines, both by the names of the methods."""
+    programs: Mapping[str, torch.export.ExportedProgram],
+    engines: Mapping[str, Mapping[str, EngineContainer]],
+    *,
+    sealed: bool,
+) -> Description:
+    """What a file tells of programs and their engines, both by the names of the methods.
+
+    Args:
+        programs: Not modified.
+        engines: Those of each method, by the constants that hold them.
+        sealed: Whether the file will end with a seal.
+    """
     methods = {
-        name: {
-            "boundary": base64.b64encode(serialize_graph(boundary_of(program), {})).decode(),
-            "engines": [
-                EngineFacts(one, f"{container.backend} {container.backend_version}", wanted_precision(container))
-                for one, container in engines[name].items()
-            ],
-        }
+        name: Method("", describe_program(program, tuple(_entry(*one) for one in engines[name].items()), {}))
         for name, program in programs.items()
     }
-    versions = {f"{package}_version": version(package) for package in ("intarsia", "torch", "executorch")}
-    return json.dumps({"format_version": FORMAT_VERSION, **versions, "methods": methods})
+    boundaries = {
+        name: base64.b64encode(serialize_graph(boundary_of(program), {})) for name, program in programs.items()
+    }
+    positions = {name: find_positions(program, engines[name]) for name, program in programs.items()}
+    return Description(Contents(methods, {}), boundaries, positions, version("executorch"), sealed)
 
 
-def read_description(text: Any, subject: str) -> Description:
-    """What `describe` wrote.
+def read_boundary(text: bytes, subject: str) -> torch.export.ExportedProgram:
+    """A program with the inputs, ranges and structures of a method.
 
     Raises:
-        UnsupportedVersion: A newer intarsia wrote it.
-        FormatError: It is not such a text; `subject` names the file.
+        FormatError: The text is no such program, or what it needs has to be imported first; `subject` names the file.
     """
-    try:
-        fields = json.loads(text)
-        found = int(fields["format_version"])
-        if found > FORMAT_VERSION:
-            raise UnsupportedVersion(
-                subject,
-                found=f"format version {found}",
-                expected=f"at most {FORMAT_VERSION}",
-                fix=f"Install the intarsia that wrote it, {fields.get('intarsia_version')}, or a newer one.",
-            )
-        methods = fields["methods"]
-        boundaries = {
-            str(name): _read_boundary(base64.b64decode(method["boundary"]), subject) for name, method in methods.items()
-        }
-        facts = {str(name): [EngineFacts(*one) for one in method["engines"]] for name, method in methods.items()}
-        return Description(boundaries, facts)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise FormatError(
-            subject,
-            found=f"a description that cannot be read ({type(error).__name__}: {error})",
-            expected="what intarsia.save wrote",
-            fix="Save the program again.",
-        ) from error
-
-
-def _read_boundary(text: bytes, subject: str) -> torch.export.ExportedProgram:
-    values, findings = read_graph(text, subject, allow=frozenset())
+    with telling(subject):
+        data = base64.b64decode(text, validate=True)
+    values, findings = read_graph(data, subject, allow=frozenset())
     if findings.containers:
         raise unknown_container(subject, findings.containers)
     with telling(subject):
         return deserialize_graph(values, {}, {})
+
+
+def read_positions(fields: Sequence[Sequence[Any]], subject: str) -> list[InputPositions]:
+    """Inputs of a method that its engines read positions from; raises as `read_boundary`."""
+    with telling(subject):
+        positions = [InputPositions(*one) for one in fields]
+        for one in positions:
+            check_types(one)
+    return positions
+
+
+def _entry(constant: str, engine: EngineContainer) -> EngineEntry:
+    """The entry of an engine; its portable form stays behind."""
+    return replace(EngineEntry.of(constant, engine, engine), size_bytes=engine.payload_bytes, source_bytes=0)

@@ -7,11 +7,14 @@ from typing import Any
 
 import torch
 
+from intarsia.core.method_names import DESCRIPTION
 from intarsia.errors import ConventionError, FormatError, IntarsiaError, first_line, near_match
-from intarsia.formats.pte.delegates import delegate_engines, keep_state
-from intarsia.formats.pte.description import DESCRIPTION, describe
-from intarsia.formats.pte.library import import_executorch, quiet_lowering
-from intarsia.formats.pte.sizes import check_bounds
+from intarsia.formats.pte.combination import untried_here
+from intarsia.formats.pte.delegates import delegate_engines
+from intarsia.formats.pte.description import describe
+from intarsia.formats.pte.library import import_executorch, lowering
+from intarsia.formats.pte.manager import adopt
+from intarsia.formats.pte.sizes import check_bounds, check_open
 from intarsia.formats.pte.stand_ins import stand_in
 
 Partitioners = Sequence[Any] | Mapping[str, Sequence[Any]] | None
@@ -25,6 +28,7 @@ def lower_to_edge(
     compile_config: Any = None,
     constant_methods: Mapping[str, Any] | None = None,
     generate_etrecord: bool = False,
+    sealed: bool = False,
 ) -> Any:
     """ExecuTorch's `EdgeProgramManager` of programs; see `intarsia.executorch.to_edge`.
 
@@ -35,6 +39,7 @@ def lower_to_edge(
         compile_config: As for `to_edge`.
         constant_methods: As for `to_edge`.
         generate_etrecord: As for `to_edge`.
+        sealed: Whether the file will end with a seal.
 
     Raises:
         EngineUnavailable: ExecuTorch is not installed, or its versions do not go together.
@@ -52,14 +57,14 @@ def lower_to_edge(
     for name, program in programs.items():
         with IntarsiaError.of_method(name):
             stand_ins[name] = stand_in(program)
-    text = describe(programs, {name: one.engines for name, one in stand_ins.items()})
-    with quiet_lowering():
+    description = describe(programs, {name: one.engines for name, one in stand_ins.items()}, sealed=sealed)
+    with lowering():
         try:
             manager = exir.to_edge_transform_and_lower(
                 {name: one.program for name, one in stand_ins.items()},
                 transform_passes=transform_passes,
                 partitioner=chosen,
-                constant_methods={**(constant_methods or {}), DESCRIPTION: text},
+                constant_methods={**(constant_methods or {}), DESCRIPTION: description.to_text()},
                 compile_config=compile_config,
                 generate_etrecord=generate_etrecord,
             )
@@ -67,9 +72,9 @@ def lower_to_edge(
             raise _refused(error) from error
         for name, one in stand_ins.items():
             with IntarsiaError.of_method(name):
+                check_open(one.program)
                 delegate_engines(manager.exported_program(name), one.engines)
-        keep_state([manager.exported_program(name) for name in programs])
-    return manager
+    return adopt(manager, {name: one.engines for name, one in stand_ins.items()})
 
 
 def _by_method(partitioners: Partitioners, programs: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -94,5 +99,6 @@ def _refused(error: Exception) -> FormatError:
         "ExecuTorch",
         found=f"that it cannot lower the program ({type(error).__name__}: {first_line(error)})",
         expected="one that it takes",
+        consequence=untried_here(),
         fix="Keep the operator concerned in an engine, or decompose it before the export.",
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,15 +12,15 @@ import torch
 
 from intarsia.errors import EngineRefused, FormatError, first_line
 from intarsia.formats.archive.layout import checked_path
-from intarsia.formats.pte.description import DESCRIPTION, Description, read_description
+from intarsia.formats.pte.combination import check_combination
+from intarsia.formats.pte.contents import PteContents, identity_of, read_pte
+from intarsia.formats.pte.description import read_boundary, read_positions
+from intarsia.formats.pte.fitness import find_obstacles
+from intarsia.formats.pte.layout import damaged
 from intarsia.formats.pte.library import import_executorch
-from intarsia.formats.pte.precision import check_precision
-from intarsia.formats.recognition import FOLDER, recognise
+from intarsia.formats.pte.positions import InputPositions
 
 Run = Callable[[Sequence[Any]], Sequence[Any]]
-
-# Magic, size of the header, size of the program, start of the segments, size of the segments.
-_HEADER = struct.Struct("<4x4s4sIQQQ")
 
 
 class PteFile(NamedTuple):
@@ -43,14 +42,14 @@ def has_pte_ending(path: object) -> bool:
 
 
 def open_pte(path: str | os.PathLike[str], *, rebuild: bool = False, verify: bool = False) -> PteFile:
-    """Read what a `.pte` says of itself.
+    """Read what a `.pte` says of itself. One that `save` wrote is compared with its hash, before native code sees it.
 
     Load only files that you trust: they hold compiled engines.
 
     Args:
         path: Of the file.
         rebuild: Refused, for the file has no portable forms of engines.
-        verify: Refused, for the file has no hashes.
+        verify: Whether to refuse a file without hashes: what `to_edge` made is one.
 
     Raises:
         EngineUnavailable: ExecuTorch is not installed, or its versions do not go together.
@@ -58,76 +57,62 @@ def open_pte(path: str | os.PathLike[str], *, rebuild: bool = False, verify: boo
         UnsupportedVersion: A newer intarsia wrote it.
     """
     path = checked_path(path)
-    if rebuild or verify:
-        option = "verify=True" if verify else "engines='rebuild'"
+    if rebuild:
         raise FormatError(
             str(path),
-            found=f"a .pte file, which has no {'hashes' if verify else 'portable forms of engines'}",
-            expected=f"a .pt2 file for {option}",
-            fix=f"Load it without {option}.",
+            found="a .pte file, which has no portable forms of engines",
+            expected="a .pt2 file for engines='rebuild'",
+            fix="Load it without engines='rebuild'.",
         )
-    _check_header(path)
-    program = _open(path)
-    description = _describe(path, program)
-    for name, engines in description.engines.items():
-        check_precision(f"method {name!r} of {path}", engines)
-    return PteFile(description.boundaries, lambda: _load(path, description))
-
-
-def _check_header(path: Path) -> None:
-    """Refuse another kind of file, and one that is shorter than it says, before native code reads it."""
-    try:
-        size = path.stat().st_size
-        kind = recognise(path)
-        head = b"" if kind is FOLDER else _read_start(path)
-    except (OSError, ValueError) as error:
+    check_combination()
+    contents = read_pte(path)
+    if verify and not contents.layout.sealed:
         raise FormatError(
-            str(path), found="no file that can be read", expected="a .pte file", fix="Give the path of a file."
-        ) from error
-    if head[4:6] != b"ET":
-        raise FormatError(str(path), found=kind.what, expected="an ExecuTorch program", fix=kind.advice)
-    _, magic, _, program, start, segments = _HEADER.unpack(head.ljust(_HEADER.size, b"\0"))
-    needed = max(program, start + segments) if magic == b"eh00" else _HEADER.size
-    if size < needed:
-        raise _damaged(path, f"{size} bytes, where its header says {needed}")
+            str(path),
+            found="a file without hashes",
+            expected="one that intarsia.save wrote, to be verified",
+            fix="Load it without verify=True, or save the program with intarsia.save.",
+        )
+    described = contents.description
+    obstacles = [fault for manifest in described.manifests.values() for fault in find_obstacles(manifest.engines)]
+    if obstacles:
+        raise EngineRefused(
+            str(path),
+            found=obstacles[0],
+            expected="engines that were compiled for this machine",
+            fix="Save the program again on this machine.",
+        )
+    boundaries = {name: read_boundary(text, str(path)) for name, text in described.boundaries.items()}
+    positions = {name: read_positions(fields, str(path)) for name, fields in described.positions.items()}
+    return PteFile(boundaries, lambda: _load(path, contents, positions))
 
 
-def _read_start(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(_HEADER.size)
-
-
-def _open(path: Path) -> Any:
+def _open(path: Path, identity: tuple[int, ...]) -> Any:
     try:
+        if identity_of(path.stat()) != identity:
+            raise _changed(path, "another file in its place")
         return import_executorch("runtime").Runtime.get().load_program(path)
+    except OSError as error:
+        raise _changed(path, f"that it cannot be read ({error.strerror})") from error
     except RuntimeError as error:
-        raise _damaged(path, f"contents that ExecuTorch cannot read ({first_line(error)})") from error
+        raise damaged(path, f"contents that ExecuTorch cannot read ({first_line(error)})") from error
 
 
-def _describe(path: Path, program: Any) -> Description:
-    if DESCRIPTION not in program.method_names:
-        raise FormatError(
-            str(path),
-            found="a file of another tool, which does not say how its methods are called",
-            expected="one that intarsia.save wrote",
-            fix="Run it with executorch.runtime, or save the program with intarsia.",
-        )
-    (text,) = program.load_method(DESCRIPTION).execute([])
-    description = read_description(text, str(path))
-    missing = sorted(description.boundaries.keys() - program.method_names)
-    if missing:
-        raise _damaged(path, f"no method {missing[0]!r}")
-    return description
+def _changed(path: Path, found: str) -> FormatError:
+    return FormatError(
+        str(path), found=found, expected="the file that was loaded", fix="Load the new file with intarsia.load."
+    )
 
 
-def _load(path: Path, description: Description) -> dict[str, Run]:
+def _load(path: Path, contents: PteContents, positions: Mapping[str, Sequence[InputPositions]]) -> dict[str, Run]:
     """All methods, at once: loading one gives the state that it shares its initial values."""
-    program = _open(path)
+    program = _open(path, contents.identity)
     try:
-        for name in description.boundaries:
+        for name in positions:
             program.load_method(name)
     except RuntimeError as error:
-        built = sorted({engine.version for engines in description.engines.values() for engine in engines})
+        engines = [engine for manifest in contents.description.manifests.values() for engine in manifest.engines]
+        built = sorted({f"{engine.backend} {engine.backend_version}" for engine in engines})
         raise EngineRefused(
             str(path),
             found=f"that ExecuTorch cannot load it here ({first_line(error)})",
@@ -136,14 +121,12 @@ def _load(path: Path, description: Description) -> dict[str, Run]:
             else "methods that load",
             fix="Save the program again on this machine.",
         ) from error
-    return {name: partial(_run, program, name) for name in description.boundaries}
+    return {name: partial(_run, program, name, own) for name, own in positions.items()}
 
 
-def _run(program: Any, name: str, inputs: Sequence[Any]) -> Sequence[Any]:
+def _run(program: Any, name: str, positions: Sequence[InputPositions], inputs: Sequence[Any]) -> Sequence[Any]:
     """Run a method; a method whose program is gone would read memory that was freed."""
+    for one in positions:
+        one.check(inputs)
     outputs: Sequence[Any] = program.load_method(name).execute(inputs)
     return outputs
-
-
-def _damaged(path: Path, found: str) -> FormatError:
-    return FormatError(str(path), found=found, expected="a whole .pte file", fix="Copy or save the file again.")

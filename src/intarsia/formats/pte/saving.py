@@ -9,12 +9,10 @@ import torch
 
 from intarsia.errors import FormatError, IntarsiaError, first_line
 from intarsia.formats.archive.layout import checked_path
-from intarsia.formats.engines.calls import EngineReader
-from intarsia.formats.pte.arity import check_arity
+from intarsia.formats.pte.combination import untried_here
 from intarsia.formats.pte.edge import lower_to_edge
 from intarsia.formats.pte.kernels import check_kernels
-from intarsia.formats.pte.library import quiet_lowering
-from intarsia.formats.pte.planning import backend_config
+from intarsia.formats.pte.layout import SealedFile
 from intarsia.formats.replacement import find_target, replacing, unwritable
 from intarsia.formats.tensors.storable import check_storable
 
@@ -59,25 +57,27 @@ def save_pte(
     find_target(path)
     for program in programs.values():
         check_storable(program, str(path))
-    manager = lower_to_edge(programs)
-    with quiet_lowering():
-        try:
-            lowered = manager.to_executorch(backend_config())
-        except Exception as error:
-            raise FormatError(
-                str(path),
-                found=f"that ExecuTorch cannot write the program ({type(error).__name__}: {first_line(error)})",
-                expected="one that it takes",
-                fix="Keep the operator concerned in an engine, or decompose it before the export.",
-            ) from error
-    plans = {plan.name: plan for plan in lowered.executorch_program.execution_plan}
-    for name, program in programs.items():
-        with IntarsiaError.of_method(name):
-            check_arity(plans[name], EngineReader().read(program))
-            check_kernels(plans[name])
+    manager = lower_to_edge(programs, sealed=True)
+    try:
+        lowered = manager.to_executorch()
+    except IntarsiaError:
+        raise
+    except Exception as error:
+        raise FormatError(
+            str(path),
+            found=f"that ExecuTorch cannot write the program ({type(error).__name__}: {first_line(error)})",
+            expected="one that it takes",
+            consequence=untried_here(),
+            fix="Keep the operator concerned in an engine, or decompose it before the export.",
+        ) from error
+    for plan in lowered.executorch_program.execution_plan:
+        with IntarsiaError.of_method(plan.name):
+            check_kernels(plan)
     with replacing(path) as new:
         try:
             with new.open("wb") as file:
-                lowered.write_to_file(file)
+                sealing = SealedFile(file)
+                lowered.write_to_file(sealing)
+                sealing.seal()
         except OSError as error:
             raise unwritable(path, error) from error

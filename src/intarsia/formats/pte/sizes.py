@@ -30,6 +30,26 @@ def check_bounds(program: torch.export.ExportedProgram) -> None:
             )
 
 
+def check_open(program: torch.export.ExportedProgram) -> None:
+    """Refuse a program of which a size has become one number while it was lowered.
+
+    Raises:
+        ConventionError: Names the input.
+    """
+    for node in program.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        sizes: Sequence[Any] = value.shape if isinstance(value, torch.Tensor) else ()
+        for axis, size in enumerate(sizes):
+            if isinstance(size, torch.SymInt) and size.node.expr.is_number:
+                raise ConventionError(
+                    f"input {node.name!r}",
+                    found=f"that ExecuTorch or a partitioner fixes its size in dimension {axis} at {size}",
+                    expected="a range of sizes, as the program has",
+                    consequence="The file would be wrong for other sizes, and the program is now too.",
+                    fix="Leave the partitioner out, or capture the model with one size; export the hybrid again.",
+                )
+
+
 def _symbols(node: torch.fx.Node) -> Iterator[Any]:
     """Symbols in the sizes of what a node gives."""
     for value in pytree.tree_leaves(node.meta.get("val")):

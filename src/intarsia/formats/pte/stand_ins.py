@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,12 +13,14 @@ from torch.fx import Graph, GraphModule, Node
 from intarsia._torch import is_training, run_decompositions
 from intarsia.core.backend import WIDENED
 from intarsia.core.container import EngineContainer
-from intarsia.core.engine_calls import engine_calls
+from intarsia.core.engine_calls import check_places
 from intarsia.core.op import RUN_ENGINE
 from intarsia.core.signature import EngineSignature
 from intarsia.errors import EngineError, MutationError
 from intarsia.formats.engines.calls import EngineReader
 from intarsia.formats.pte.operators import engine_operator
+from intarsia.formats.pte.positions import guard_positions
+from intarsia.formats.pte.selections import select_by_tensors
 
 DELEGATES: Mapping[str, str] = {"openvino": "OpenvinoBackend"}
 """Backends whose payloads ExecuTorch's runtime runs, and its name for each."""
@@ -57,11 +59,15 @@ def stand_in(program: torch.export.ExportedProgram) -> StandIns:
     engines = EngineReader().read(program)
     for name, container in engines.items():
         _check_portable(name, container)
-    _check_places(program)
+    check_places(program)
     names = {spec.arg.name: str(spec.target) for spec in program.graph_signature.input_specs if spec.target in engines}
     graph = _copy_graph(program.graph)
+    select_by_tensors(graph)
     for node in graph.find_nodes(op="call_function", target=RUN_ENGINE):
-        _replace(node, names[node.args[1].name])
+        name = names[node.args[1].name]
+        with graph.inserting_before(node):
+            inputs = guard_positions(graph, node.args[0], engines[name])
+        _replace(node, name, inputs)
     kept = _remove_unused(graph, program.graph_signature, set(names))
     return StandIns(_assemble(program, graph, kept), engines)
 
@@ -73,7 +79,7 @@ def _check_portable(name: str, container: EngineContainer) -> None:
             subject,
             found=f"an engine of the backend {container.backend!r}, which ExecuTorch has no runtime for",
             expected=f"one of {', '.join(DELEGATES)}",
-            fix="Compile the model with that backend, or save it as a .pt2 file.",
+            fix="Leave its operators to other delegates and kernels with engines='source', or save a .pt2 file.",
         )
     if container.payload is None:
         raise EngineError(
@@ -122,18 +128,6 @@ def _check_writes(program: torch.export.ExportedProgram) -> None:
             )
 
 
-def _check_places(program: torch.export.ExportedProgram) -> None:
-    own = {node.name for node in program.graph.find_nodes(op="call_function", target=RUN_ENGINE)}
-    for call in engine_calls(program.graph_module):
-        if call.node not in own:
-            raise EngineError(
-                f"engine {call.engine}",
-                found=f"it in a body of the operator %{call.node}",
-                expected="an engine in the program's own graph",
-                fix="Keep the operators of the body in torch with torch_executed_ops.",
-            )
-
-
 def _copy_graph(source: Graph) -> Graph:
     graph = Graph()
     copies: dict[Node, Node] = {}
@@ -148,9 +142,9 @@ def keep_name(copy: Node, node: Node) -> None:
     copy.name = copy.target = node.name
 
 
-def _replace(node: Node, name: str) -> None:
+def _replace(node: Node, name: str, inputs: Sequence[Node]) -> None:
     """Put an operator without bytes in the place of an engine."""
-    inputs, _, signature = node.args
+    _, _, signature = node.args
     values = node.meta["val"]
     with node.graph.inserting_before(node):
         call = node.graph.call_function(engine_operator(len(values)), (inputs, name, signature))

@@ -1,0 +1,1 @@
+"""Programs that AOTInductor compiles: what engines of inductor and whole files have in common."""

@@ -1,0 +1,70 @@
+"""A folder for files that have to be on the disk for a moment, and that nobody else may see."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_PREFIX = "intarsia-"
+_YOUNG_SECONDS = 60
+
+
+@contextmanager
+def private_folder() -> Iterator[Path]:
+    """A new folder that its owner alone may enter, and that is removed when the block ends.
+
+    A process that dies inside of the block leaves its folder. The next one that makes a folder removes it: a lock on
+    the folder, which ends with the process, tells that nobody uses it.
+
+    Example:
+        >>> with private_folder() as folder:
+        ...     print(oct(folder.stat().st_mode & 0o777))
+        0o700
+        >>> folder.exists()
+        False
+    """
+    _remove_abandoned()
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    descriptor = _lock(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _remove_abandoned() -> None:
+    """Remove what processes have left that died."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        # Another process may be about to lock a young one, or to remove any.
+        with suppress(OSError):
+            status = folder.lstat()
+            mine = sys.platform != "win32" and status.st_uid == os.getuid()
+            if not mine or folder.is_symlink() or time.time() - status.st_mtime < _YOUNG_SECONDS:
+                continue
+            descriptor = _lock(folder)
+            if descriptor is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(descriptor)
+
+
+def _lock(folder: Path) -> int | None:
+    """Lock a folder until the descriptor is closed; None where somebody else has locked it, or nobody can."""
+    if sys.platform == "win32":
+        return None
+    import fcntl  # noqa: PLC0415 - not on Windows
+
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor

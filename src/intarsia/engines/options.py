@@ -1,0 +1,58 @@
+"""The options of `compile`, for one backend or for several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+from intarsia.core.backend import Backend
+from intarsia.errors import ArgumentError, IntarsiaError, near_match
+
+
+def options_by_backend(backends: Mapping[str, Backend], options: Any) -> dict[str, Mapping[str, Any]]:
+    """The options of each backend, before anything is captured or built with them.
+
+    Args:
+        backends: The backends that are to build engines, by their names.
+        options: Of one backend its options; of several a mapping from names of backends to the options of each, in
+            which those without options may be left out; or None.
+
+    Raises:
+        ArgumentError: They are no such mapping, or a backend does not take one of its options.
+        EngineUnavailable: The library of a backend is not installed.
+    """
+    if not isinstance(options, Mapping | None):
+        raise _no_mapping(
+            "options", options, 'Write options={"NAME": "value"}, with the names of the backend\'s library.'
+        )
+    given = {name: options or {} for name in backends} if len(backends) == 1 else _read_several(backends, options or {})
+    for name, backend in backends.items():
+        with IntarsiaError.within(f"backend {name!r}") if len(backends) > 1 else nullcontext():
+            backend.check_options(given[name])
+    return given
+
+
+def _read_several(backends: Mapping[str, Backend], options: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    example = next(iter(backends), "openvino")
+    fix = f'Write options={{"{example}": {{"NAME": "value"}}}}.'
+    for name, values in options.items():
+        if name not in backends:
+            raise ArgumentError(
+                "options",
+                found=f"{name!r}, which is none of the backends",
+                expected=f"options by backend ({', '.join(backends) or 'of which there are none'})",
+                fix=near_match(str(name), backends) or fix,
+            )
+        if not isinstance(values, Mapping):
+            raise _no_mapping(f"options, backend {name!r}", values, fix)
+    return {name: options.get(name, {}) for name in backends}
+
+
+def _no_mapping(subject: str, found: Any, fix: str) -> ArgumentError:
+    return ArgumentError(
+        subject,
+        found=f"an object of type {type(found).__name__!r}",
+        expected="a mapping from names to values, or None",
+        fix=fix,
+    )

@@ -1,0 +1,33 @@
+"""Inductor passes the suite that every backend passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from tests.engines.conformance import BackendConformance, Calls, export
+
+from intarsia.core.registry import find_backend
+from intarsia.errors import EngineUnavailable
+
+
+class TestInductor(BackendConformance):
+    name = "inductor"
+    library = "torch"
+    extra = ""
+    one_build = True
+
+    def test_a_library_that_is_not_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The library is torch, which is always there; the compiler need not be."""
+        monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("no-such-compiler",))
+        backend = find_backend(self.name)
+        program = export(Calls(torch.relu), (torch.randn(2, 3),))
+        halves: list[Callable[[], object]] = [
+            lambda: backend.check_options({}),
+            lambda: backend.build(program, {}),
+            lambda: backend.rebuild(memoryview(b""), {}),
+        ]
+        for half in halves:
+            with pytest.raises(EngineUnavailable, match=r"inductor.*no C\+\+ compiler.*Install g\+\+"):
+                half()
