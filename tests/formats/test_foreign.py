@@ -199,3 +199,11 @@ def test_tensors_of_other_classes_need_to_be_allowed(tmp_path: Path) -> None:
     assert 'allow={"pickle"}' in raised.value.fix
     loaded = intarsia.load(tmp_path / "a.pt2", allow=["pickle"])
     assert loaded(torch.ones(1, 2)).tolist() == [[3.0, 3.0]]
+
+
+def test_a_long_list_of_test_vectors_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.ones(1, 2)
+    intarsia.save(export(Scaled(), (x,)), tmp_path / "a.pt2", test_vectors=[((x,), {})])
+    monkeypatch.setattr("intarsia.formats.vectors.TEXT_BYTES", 1)
+    with pytest.raises(FormatError, match=r"test vectors that cannot be read \(ValueError: \d+ bytes of JSON\)"):
+        _ = intarsia.load(tmp_path / "a.pt2").test_vectors
