@@ -771,7 +771,7 @@ def test_a_pickle_in_a_file_of_ours_is_not_read(saved: Path) -> None:
 
 def test_another_byte_order_is_an_error(saved: Path) -> None:
     replace_member(saved, "byteorder", lambda data: b"big")
-    with pytest.raises(FormatError, match="found tensors in big byte order, expected little"):
+    with pytest.raises(FormatError, match="found tensors in the byte order 'big', expected little"):
         load_pt2(saved)
 
 
