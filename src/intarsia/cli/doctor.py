@@ -64,11 +64,15 @@ def _examine_backend(name: str) -> PartFacts:
     from intarsia.core.registry import find_backend
     from intarsia.errors import EngineUnavailable
 
+    backend = find_backend(name)
+    if not getattr(backend, "builds", True):
+        # Another tool builds its engines: nothing can be tried without one.
+        return _examine_extra(name, "backend", lambda _: backend.available() or "")
     facts = _examine_extra(name, "backend", lambda _: "")
     if facts.state == "missing":
         return facts
     try:
-        find_backend(name).check_options({})
+        backend.check_options({})
     except EngineUnavailable as error:
         return replace(facts, state="missing", note=f"{error.found}: {error.fix}")
     fault = _try_out(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from operator import getitem
 from typing import Any
 
@@ -16,6 +16,7 @@ from intarsia.core.container import pack_engine
 from intarsia.core.coverage import Coverage, record_coverage
 from intarsia.core.signature import EngineSignature
 from intarsia.core.torch_source import keep_source
+from intarsia.engines.equal import key_of_partition, renamed
 from intarsia.errors import EngineBuildFailed, IntarsiaError, first_line
 
 Progress = Callable[[int, int, str], None]
@@ -23,7 +24,7 @@ Export = Callable[[torch.fx.GraphModule], torch.export.ExportedProgram]
 
 
 class EngineBuilder:
-    """Builds engines for the partitions of hybrids; for equal ones once.
+    """Builds engines for the partitions of hybrids; for equal ones once, in one hybrid or in several of one model.
 
     Args:
         backends: The backends, by their names.
@@ -37,6 +38,7 @@ class EngineBuilder:
         self._backends = backends
         self._export = export
         self._options = options
+        self._engines: dict[Hashable, torch.Tensor] = {}
 
     def build(
         self,
@@ -88,10 +90,14 @@ class EngineBuilder:
         inputs = [(node.name, node.meta["val"]) for node in partition.graph.find_nodes(op="placeholder")]
         outputs = list(partition.graph.output_node().meta["val"])
         signature = str(EngineSignature.from_values([value for _, value in inputs], outputs))
-        built = self._build(backend, self._export(partition))
-        container = pack_engine(built, name=name, backend=backend, signature=signature)
-        del built
-        engine = _as_tensor(container)
+        key = backend, key_of_partition(partition)
+        if key in self._engines:
+            container = renamed(self._engines[key], name)
+        else:
+            built = self._build(backend, self._export(partition))
+            container = pack_engine(built, name=name, backend=backend, signature=signature)
+            del built
+        engine = self._engines[key] = _as_tensor(container)
         keep_source(engine, partition)
         return make_engine_body(name, engine, signature, inputs, outputs)
 

@@ -36,7 +36,7 @@ def checked_words(allow: Iterable[str]) -> frozenset[str]:
         >>> sorted(checked_words(["pickle"]))
         ['pickle']
     """
-    words = frozenset([allow] if isinstance(allow, str) else allow)
+    words = frozenset([allow] if isinstance(allow, str) or not isinstance(allow, Iterable) else allow)
     unknown = sorted(map(str, words.difference(ALLOWED)))
     if unknown:
         raise FormatError(

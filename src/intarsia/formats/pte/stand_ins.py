@@ -57,10 +57,10 @@ def stand_in(program: torch.export.ExportedProgram) -> StandIns:
     if is_training(program):
         program = run_decompositions(program)  # as ExecuTorch does; it declares what is written in place
     _check_writes(program)
+    check_places(program)
     engines = EngineReader().read(program)
     for name, container in engines.items():
         _check_portable(name, container)
-    check_places(program)
     names = {spec.arg.name: str(spec.target) for spec in program.graph_signature.input_specs if spec.target in engines}
     graph = _copy_graph(program.graph)
     select_by_tensors(graph)
