@@ -302,3 +302,19 @@ class _NoState:
     @staticmethod
     def state() -> dict[str, torch.Tensor]:
         return {}
+
+
+class Counter(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.add_(1)
+        return x + self.calls
+
+
+def test_a_buffer_that_a_graph_writes_in_place_is_no_constant(tmp_path: Path) -> None:
+    intarsia.save(torch.export.export(Counter(), (torch.zeros(2),)), tmp_path / "counter.pt2", format="aoti")
+    loaded = intarsia.load(tmp_path / "counter.pt2", allow={"native"})
+    assert [loaded(torch.zeros(2)).tolist() for _ in range(3)] == [[1, 1], [2, 2], [3, 3]]
