@@ -1,17 +1,21 @@
 """Save and load of large programs, side by side with safetensors and with `torch.export`.
 
     python benchmarks/save_load.py save [--weights 64] [--weight-mb 32] [--engine-mb 256] [--rounds 3]
-    python benchmarks/save_load.py load
+    python benchmarks/save_load.py load [--weights 64] [--weight-mb 32] [--engine-mb 256] [--rounds 3]
+    python benchmarks/save_load.py graph [--layers 360] [--rounds 5]
 
-Medians of several rounds, in which the libraries take turns. Each round of each is a process of its own, and files are
-written into the current folder. `intarsia.save` returns when the file is on the disk; for the others, the time until
-then is measured too. Peak memory is what the write adds to that of the process. The first call of what
-`intarsia.load` gives compares the tensors with their hashes; the others have none.
+Medians of several rounds, in which the libraries take turns. Each round of saving and of loading weights is a process
+of its own, and files are written into the current folder. `intarsia.save` returns when the file is on the disk; for the
+others, the time until then is measured too. Peak memory is what the write adds to that of the process. The first call
+of what `intarsia.load` gives compares the tensors with their hashes; the others have none. Of a large graph the load
+is timed with the judgement of its JSON, without it, and beside `torch.export.load`: in one process, in processor time.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import json
 import os
 import resource
 import statistics
@@ -22,11 +26,14 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
 import torch
 
 import intarsia
+from intarsia.formats import loading
+from intarsia.formats.judgement import graph
 
 WRITERS = ("intarsia", "safetensors", "torch")
 
@@ -87,6 +94,8 @@ def run_save(sizes: tuple[int, int, int], rounds: int) -> None:
             f"{name:12} on the disk {synced[name] / synced['safetensors']:.2f} "
             f"({synced[name]:.2f} s, written after {written[name]:.2f} s), adds {added[name]:.0f} MB to the peak"
         )
+    ratio = written["intarsia"] / written["safetensors"]
+    print(f"intarsia on the disk, relative to save_file until it returns: {ratio:.2f}")
 
 
 def loader(name: str, folder: Path) -> Callable[[], Callable[[], object]]:
@@ -122,8 +131,11 @@ def write_files(folder: Path, sizes: tuple[int, int, int]) -> None:
         writer(name, program)(folder / file)
 
 
-def run_load(rounds: int) -> None:
-    for sizes in ((64, 4, 32), (64, 32, 256)):
+def run_load(largest: tuple[int, int, int], rounds: int) -> None:
+    """A file of an eighth of the size first: what grows with the file shows in the ratio of the two."""
+    weights, weight_mb, engine_mb = largest
+    smaller: dict[str, float] = {}
+    for sizes in ((weights, max(1, weight_mb // 8), max(1, engine_mb // 8)), largest):
         with tempfile.TemporaryDirectory(dir=".") as name:
             write_files(Path(name), sizes)
             print(f"{sizes[0] * sizes[1] + sizes[2]} MB, medians of {rounds} rounds:")
@@ -131,9 +143,58 @@ def run_load(rounds: int) -> None:
             for _ in range(rounds):
                 for reader in WRITERS:
                     found[reader].append(_in_process("load-one", reader, (0, 0, 0), name))
-        for reader, rows in found.items():
-            loaded, called, added = (statistics.median(row[column] for row in rows) for column in range(3))
-            print(f"{reader:12} loaded after {loaded:.3f} s, first call {called:.3f} s, adds {added:.0f} MB")
+        medians = {
+            name: [statistics.median(column) for column in zip(*rows, strict=True)] for name, rows in found.items()
+        }
+        for reader, (loaded, called, added) in medians.items():
+            growth = f", {loaded / smaller[reader]:.2f} times the smaller file's" if reader in smaller else ""
+            ratio = (loaded + called) / sum(medians["torch"][:2])
+            print(f"{reader:12} loaded after {loaded:.3f} s{growth}; first call {called:.3f} s; ", end="")
+            print(f"both {ratio:.3f} of torch's; adds {added:.0f} MB")
+            smaller[reader] = loaded
+
+
+class Layers(torch.nn.Module):
+    """Eleven nodes a layer, with sizes that vary."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(layers))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            halves = layer(x).relu().reshape(x.shape[0], 2, 4)
+            x = x + torch.cat([halves, halves], -1)[:, 0].softmax(-1) * x.shape[0]
+        return x
+
+
+def unjudged(text: bytes, *_: object, **__: object) -> tuple[Any, graph.Findings]:
+    """Stands in for the judgement."""
+    return json.loads(text), graph.Findings([], [])
+
+
+def run_graph(layers: int, rounds: int) -> None:
+    sizes = ({0: torch.export.Dim("batch", min=1, max=64)},)
+    program = torch.export.export(Layers(layers), (torch.ones(4, 8),), dynamic_shapes=sizes)
+    judged = loading.read_graph
+    seconds: dict[str, list[float]] = {"judged": [], "unjudged": [], "torch": []}
+    with tempfile.TemporaryDirectory(dir=".") as name:
+        path = Path(name, "graph.pt2")
+        intarsia.save(program, path)
+        intarsia.load(path)  # so that libraries are loaded
+        for turn in range(rounds):
+            for one in [*seconds][turn % 3 :] + [*seconds][: turn % 3]:
+                loading.read_graph = unjudged if one == "unjudged" else judged
+                gc.collect()
+                begin = time.process_time()
+                torch.export.load(path) if one == "torch" else intarsia.load(path)
+                seconds[one].append(time.process_time() - begin)
+    loading.read_graph = judged
+    found = {one: statistics.median(times) for one, times in seconds.items()}
+    print(f"{len(program.graph.nodes)} nodes, medians of {rounds} rounds in processor time:")
+    print(f"intarsia.load {found['judged']:.2f} s, {found['judged'] / found['torch']:.2f} of torch.export.load")
+    judgement = found["judged"] - found["unjudged"]
+    print(f"its judgement {judgement:.2f} s, {judgement / found['judged']:.3f} of it")
 
 
 def _in_process(what: str, name: str, sizes: tuple[int, int, int], folder: str = ".") -> list[float]:
@@ -153,19 +214,23 @@ def _resident_mb() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["save", "load", "measure", "load-one"], help="the last two: one round")
+    choices = ["save", "load", "graph", "measure", "load-one"]
+    parser.add_argument("what", choices=choices, help="the last two: one round")
     parser.add_argument("--name", help="of one round: the library")
     parser.add_argument("--folder", help="of one round of loading: where the files are")
     parser.add_argument("--weights", type=int, default=64)
     parser.add_argument("--weight-mb", type=int, default=32)
     parser.add_argument("--engine-mb", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=360)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     sizes = (options.weights, options.weight_mb, options.engine_mb)
     if options.what == "save":
         run_save(sizes, options.rounds)
     elif options.what == "load":
-        run_load(options.rounds)
+        run_load(sizes, options.rounds)
+    elif options.what == "graph":
+        run_graph(options.layers, options.rounds)
     elif options.what == "load-one":
         measure_load(options.name, Path(options.folder))
     else:

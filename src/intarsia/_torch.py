@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import logging
 import re
 import types
 import typing
@@ -16,7 +17,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import sympy
 import torch
@@ -30,7 +31,11 @@ from torch.fx.graph import _PyTreeCodeGen
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
+if TYPE_CHECKING:
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
 __all__ = [
+    "ASSERT",
     "MODE_SWITCHES",
     "DerivedDim",
     "DimHint",
@@ -38,6 +43,7 @@ __all__ = [
     "FakeTensorMode",
     "GraphSchema",
     "HigherOrderOperator",
+    "OnnxRegistry",
     "OpOverload",
     "OpOverloadPacket",
     "PytreeConvention",
@@ -52,6 +58,7 @@ __all__ = [
     "container_kind",
     "deserialize_graph",
     "dtype_codes",
+    "export_to_onnx",
     "find_compiler",
     "graph_schema",
     "higher_order_operators",
@@ -65,6 +72,7 @@ __all__ = [
     "new_fake_mode",
     "new_symbol",
     "non_persistent_buffers",
+    "onnx_registry",
     "open_container",
     "open_runner",
     "operator_name",
@@ -90,6 +98,9 @@ OpOverloadPacket = torch._ops.OpOverloadPacket
 
 # A fake mode that looks up no earlier call: its cache compares arguments, and script objects cannot be compared.
 without_cache = disable_fake_tensor_cache
+
+# What a graph refuses values with: on the CPU a RuntimeError with its text. No public operator does.
+ASSERT = torch.ops.aten._assert_async.msg
 
 # Functions that `torch.export` leaves in a graph to switch autograd and autocast on and off; all are private.
 MODE_SWITCHES = frozenset(
@@ -294,13 +305,63 @@ def run_decompositions(
     was loaded keeps the range of a derived size (`4*s0`) among those of symbols, where torch 2.13 accepts none: it is
     taken out there. The program's `range_constraints` still say it.
     """
-    for shape_env in _shape_envs(program):
-        for size in [size for size in shape_env.var_to_range if not size.is_Symbol]:
-            del shape_env.var_to_range[size]
+    _forget_derived_sizes(program)
     with quiet_specs():
         warnings.filterwarnings("ignore", "erase_node.* on an already erased node", UserWarning)
         decomposed: torch.export.ExportedProgram = program.run_decompositions(table or {})
     return decomposed
+
+
+OnnxRegistry: TypeAlias = "ONNXRegistry"
+"""The exporter's table of operators that it translates to ONNX; its class is private."""
+
+
+def onnx_registry(opset: int, translations: Mapping[Any, Any]) -> OnnxRegistry:
+    """The exporter's table of operators for a version of ONNX's, with our translations before its own.
+
+    `torch.onnx` uses it and does not show it.
+    """
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    with _quiet_exporter():
+        registry = ONNXRegistry.from_torchlib(opset_version=opset)
+        for target, function in translations.items():
+            registry.register_op(target, function)
+    return registry
+
+
+def export_to_onnx(program: torch.export.ExportedProgram, registry: OnnxRegistry) -> Any:
+    """What `torch.onnx.export(program, dynamo=True)` returns, as a model of `onnx_ir`.
+
+    The public function reads the registry anew each time, which takes longer than to export a partition.
+    """
+    from torch.onnx._internal.exporter import _core
+
+    _forget_derived_sizes(program)
+    with _quiet_exporter():
+        return _core.export(program, registry=registry, opset_version=registry.opset_version, verbose=False).model
+
+
+@contextmanager
+def _quiet_exporter() -> Iterator[None]:
+    """Keep from the user what the exporter says of operators of other packages, and torch of its own classes."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _forget_derived_sizes(program: torch.export.ExportedProgram) -> None:
+    for shape_env in _shape_envs(program):
+        for size in [size for size in shape_env.var_to_range if not size.is_Symbol]:
+            del shape_env.var_to_range[size]
 
 
 def _shape_envs(program: torch.export.ExportedProgram) -> set[ShapeEnv]:
@@ -542,7 +603,7 @@ def compile_package(
 class Runner(typing.Protocol):
     """Compiled code that is ready to run."""
 
-    def run(self, inputs: list[torch.Tensor], /) -> list[torch.Tensor]:
+    def run(self, inputs: list[torch.Tensor], /) -> list[torch.Tensor | None]:
         """Run it on its tensor inputs, in order."""
 
     def extract_constants_map(self, use_inactive: bool, /) -> dict[str, torch.Tensor]:  # noqa: FBT001 - torch's own

@@ -50,7 +50,8 @@ def to_edge(
         EngineUnavailable: ExecuTorch is not installed, or its versions do not go together.
         EngineError: An engine cannot travel, a partitioner has claimed it, or its torch operators are not known.
         ConventionError: A method's name cannot be one, a size has no upper bound, or partitioners are given for a
-            method that is not there.
+            method that is not there, or name another method in their compile specs. Or a constant method has the name
+            of another method.
         MutationError: A write would be lost.
         FormatError: ExecuTorch refuses a program.
 

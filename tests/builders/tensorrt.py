@@ -310,7 +310,7 @@ def tensorrt(monkeypatch: pytest.MonkeyPatch) -> Iterator[TensorRT]:
 
 
 @pytest.fixture
-def backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def tensorrt_backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The backend as it is found when the installation knows it; engines are forgotten afterwards."""
     entry = EntryPoint("tensorrt", "intarsia.engines.tensorrt:TensorRTBackend", "intarsia.backends")
     monkeypatch.setattr(registry, "entry_points", EntryPoints([entry]).select)

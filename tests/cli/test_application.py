@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch._inductor.config
 from typer.testing import CliRunner, Result
 
 from intarsia import api
@@ -320,9 +321,26 @@ def test_doctor_tries_every_backend_out() -> None:
     assert torch.__version__.startswith(told["versions"]["torch"])
     states = {part["name"]: part["state"] for part in told["parts"]}
     assert states.pop("pte") == ("missing" if find_spec("executorch") is None else "works")
-    assert states == {"pt2": "works", "openvino": "works"}
+    assert states == {"pt2": "works", "inductor": "works", "openvino": "works"}
 
 
+@pytest.fixture
+def openvino_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No backend that takes long to try."""
+    monkeypatch.setattr("intarsia.core.registry.available_backends", lambda: ("openvino",))
+
+
+def test_doctor_says_that_a_compiler_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("intarsia.core.registry.available_backends", lambda: ("inductor",))
+    with torch._inductor.config.patch({"cpp.cxx": ("no-such-compiler",)}):
+        told = json.loads(invoke("doctor", "--json").stdout)
+    (inductor,) = [part for part in told["parts"] if part["name"] == "inductor"]
+    assert inductor["state"] == "missing"
+    assert "no C++ compiler" in inductor["note"]
+    assert "Install g++" in inductor["note"]
+
+
+@pytest.mark.usefixtures("openvino_alone")
 def test_doctor_gives_the_command_that_installs_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("intarsia.report.installation._version", lambda package: "")
     told = json.loads(invoke("doctor", "--json").stdout)
@@ -338,7 +356,7 @@ def test_doctor_says_what_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(api, "compile", fail)
     result = invoke("doctor")
-    assert result.exit_code == 1
+    assert result.exit_code == 1, result.output
     assert "RuntimeError: the library does not start" in result.stdout
 
 
@@ -400,6 +418,7 @@ def test_reader_that_goes_away_ends_a_command_as_sigpipe_would(arguments: list[s
     assert answer.returncode == READER_GONE
 
 
+@pytest.mark.usefixtures("openvino_alone")
 def test_output_without_room_is_told_and_is_no_fault_of_ours(monkeypatch: pytest.MonkeyPatch, folder: Path):
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -75,8 +75,17 @@ def methods(path: Path) -> None:
     intarsia.save(programs, path, payloads=False, test_vectors=[("prefill", args["prefill"], {}), *steps])
 
 
+def placed(path: Path) -> None:
+    """A hybrid of one engine and an operator in torch, whose coverage names the backend of the engine."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 2)).eval(), torch.linspace(-1, 1, 8).view(2, 4)
+    sizes = ({0: Dim("rows", min=1, max=8)},)
+    hybrid = intarsia.compile(model, (x,), dynamic_shapes=sizes, torch_executed_ops={"aten.gelu"})
+    intarsia.save(hybrid, path, payloads=False, test_vectors=[((x,), {}), ((x[:1],), {})])
+
+
 if __name__ == "__main__":
-    for make in (kinds, methods):
+    for make in (kinds, methods, placed):
         path = FOLDER / f"v{FORMAT_VERSION}_{make.__name__}.pt2"
         if not path.exists():
             make(path)

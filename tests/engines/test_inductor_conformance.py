@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch._inductor.config
 from tests.engines.conformance import BackendConformance, Calls, export
 
 from intarsia.core.registry import find_backend
@@ -18,9 +19,8 @@ class TestInductor(BackendConformance):
     extra = ""
     one_build = True
 
-    def test_a_library_that_is_not_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_library_that_is_not_there(self) -> None:  # type: ignore[override]
         """The library is torch, which is always there; the compiler need not be."""
-        monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("no-such-compiler",))
         backend = find_backend(self.name)
         program = export(Calls(torch.relu), (torch.randn(2, 3),))
         halves: list[Callable[[], object]] = [
@@ -29,5 +29,8 @@ class TestInductor(BackendConformance):
             lambda: backend.rebuild(memoryview(b""), {}),
         ]
         for half in halves:
-            with pytest.raises(EngineUnavailable, match=r"inductor.*no C\+\+ compiler.*Install g\+\+"):
+            with (
+                torch._inductor.config.patch({"cpp.cxx": ("no-such-compiler",)}),
+                pytest.raises(EngineUnavailable, match=r"inductor.*no C\+\+ compiler.*Install g\+\+"),
+            ):
                 half()

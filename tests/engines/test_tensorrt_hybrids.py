@@ -11,19 +11,9 @@ from torch.fx import GraphModule
 import intarsia
 from builders.hybrids import Buffer, Draft, aten, give_convention, hybrid, parameter, tensor
 from builders.laws import FORMS, assert_follows, call, copied, expect, operators, printed, state_of, targets
-from builders.tensorrt import (
-    PythonTorchTensorRTModule,
-    TensorRT,
-    TorchTensorRTModule,
-    backend,
-    compiled,
-    runtime,
-    sizes,
-    tensorrt,
-)
+from builders.tensorrt import PythonTorchTensorRTModule, TensorRT, TorchTensorRTModule, compiled, sizes
 
-__all__ = ["backend", "runtime", "tensorrt"]
-pytestmark = pytest.mark.usefixtures("runtime", "backend")
+pytestmark = pytest.mark.usefixtures("runtime", "tensorrt_backend")
 X, Y = tensor(1, 2, 4), tensor(2, 2, 4)
 
 
@@ -266,3 +256,22 @@ def test_a_program_of_another_exporter_that_says_nothing_of_a_write_is_not_saved
     program.graph_signature.output_specs[:] = program.graph_signature.output_specs[1:]
     with pytest.raises(intarsia.errors.MutationError, match="output 1 is written into input 0"):
         intarsia.save(program, tmp_path / "lost.pt2")
+
+
+def test_an_inlined_hybrid_as_bytes(tensorrt: TensorRT) -> None:
+    inlined = intarsia.export(one_engine("ftrt:relu")).module()
+    program = intarsia.export(inlined, (X,), engines="bytes")
+    assert operators(program)[0] is torch.ops.intarsia.run_engine.default
+    assert torch.equal(program.module()(Y), Y.relu())
+
+
+def test_two_methods_have_engines_of_one_name(tensorrt: TensorRT, tmp_path: Any) -> None:
+    intarsia.save({"first": one_engine("ftrt:relu"), "second": one_engine("ftrt:scale")}, tmp_path / "two.pt2")
+    loaded = intarsia.load(tmp_path / "two.pt2")
+    assert torch.equal(loaded.first(Y), Y.relu())
+    assert torch.equal(loaded.second(Y), Y * 3)
+
+
+def test_two_methods_keep_script_objects_of_one_name() -> None:
+    programs = intarsia.export({"first": one_engine("ftrt:relu"), "second": one_engine("ftrt:scale")})
+    assert torch.equal(programs["second"].module()(Y), Y * 3)

@@ -105,7 +105,14 @@ def run(name: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_example_is_tested() -> None:
-    assert {path.stem for path in FOLDER.glob("*.py")} == {*PRINTED, *FOR_EXECUTORCH, "minilm"}
+    assert {path.stem for path in FOLDER.glob("*.py")} == {*PRINTED, *FOR_EXECUTORCH, "minilm", "tensorrt_check"}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch_tensorrt") is not None, reason="it would do the real check")
+def test_the_check_of_tensorrt_says_what_it_needs() -> None:
+    found = run("tensorrt_check")
+    needed = "This check needs an NVIDIA GPU, torch for CUDA, torch_tensorrt and tensorrt."
+    assert (found.returncode, found.stdout.splitlines()[-1], found.stderr) == (2, needed, "")
 
 
 @pytest.mark.parametrize("name", PRINTED)

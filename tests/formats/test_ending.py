@@ -54,6 +54,11 @@ def with_64(change: Callable[[bytes], bytes] = lambda record: record, *, at: int
     return insert
 
 
+def locator_at(data: bytes) -> int:
+    """Where `with_64` puts what tells of the 64-bit end record."""
+    return data.rindex(END) + 56
+
+
 def before_directory(data: bytes) -> bytes:
     """Put bytes between the last member and the directory, and say where the directory then is."""
     start = data.index(CENTRAL)
@@ -64,9 +69,18 @@ def before_directory(data: bytes) -> bytes:
 ENDS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "a comment": (lambda data: data[:-2] + b"\x05\x00hello", "a comment, or other bytes, behind its directory"),
     "bytes behind": (lambda data: data + b"more", "a comment, or other bytes, behind its directory"),
+    "bytes behind that could be a comment's size": (
+        lambda data: data + b"more\0\0",
+        "a comment, or other bytes, behind its directory",
+    ),
+    "a comment that is not there": (
+        lambda data: data[:-2] + b"\x05\x00",
+        "a comment, or other bytes, behind its directory",
+    ),
     "a second end record": (lambda data: data + data[data.rindex(END) :], "a directory that is not where its end says"),
     "more entries": (end_at(10, "<H", 3), "a directory that is not where its end says"),
     "another disk": (end_at(4, "<H", 1), "a directory that is not where its end says"),
+    "another first disk": (end_at(6, "<H", 1), "a directory that is not where its end says"),
     "another start": (end_at(16, "<I", 3), "a directory that is not where its end says"),
     "another size": (end_at(12, "<I", 3), "a directory that is not where its end says"),
     "bytes before the directory": (before_directory, "6 bytes before the directory that are no member's"),
@@ -76,6 +90,17 @@ ENDS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     ),
     "a 64-bit end elsewhere": (with_64(at=1), "a 64-bit end of its directory that is not where it should be"),
     "a damaged 64-bit end": (with_64(lambda record: b"PK\x06\x05" + record[4:]), "a damaged 64-bit end"),
+    "a 64-bit end on another disk": (
+        lambda data: put(with_64()(data), locator_at(data) + 4, b"\x01"),
+        "a 64-bit end of its directory that is not where it should be",
+    ),
+    "a 64-bit end on two disks": (
+        lambda data: put(with_64()(data), locator_at(data) + 16, b"\x02"),
+        "a 64-bit end of its directory that is not where it should be",
+    ),
+    "a 64-bit end of another size": (with_64(lambda record: put(record, 4, b"\x2d")), "a damaged 64-bit end"),
+    "a 64-bit end of another disk": (with_64(lambda record: put(record, 16, b"\x01")), "a damaged 64-bit end"),
+    "a 64-bit end of another first disk": (with_64(lambda record: put(record, 20, b"\x01")), "a damaged 64-bit end"),
     "a 64-bit end that differs": (
         with_64(lambda record: put(record, 48, struct.pack("<Q", 7))),
         "two ends of its directory that differ",
@@ -105,9 +130,15 @@ def test_a_directory_beyond_the_limits_is_refused(tmp_path: Path, monkeypatch: p
         read(pack(tmp_path / "a.pt2"))
 
 
-def test_an_archive_is_found_damaged_when_its_end_is_missing(tmp_path: Path) -> None:
+def test_an_archive_of_nothing_has_no_member(tmp_path: Path) -> None:
+    (tmp_path / "a.pt2").write_bytes(END + bytes(18))
+    assert read(tmp_path / "a.pt2") == []
+
+
+@pytest.mark.parametrize("end", [lambda data: data[:-3], lambda data: data[: data.rindex(END)]], ids=["half", "whole"])
+def test_an_archive_is_found_damaged_when_its_end_is_missing(tmp_path: Path, end: Callable[[bytes], bytes]) -> None:
     path = pack(tmp_path / "a.pt2")
-    path.write_bytes(path.read_bytes()[:-3])
+    path.write_bytes(end(path.read_bytes()))
     with pytest.raises(FormatError, match="an archive that is cut short or damaged"):
         read(path)
 
@@ -157,6 +188,7 @@ def local(offset: int, value: bytes) -> Callable[[bytes], bytes]:
 
 HEADERS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "another checksum": (local(14, b"0000"), "another header before 'base/b'"),
+    "nothing, and nothing behind it": (local(14, bytes(12)), "another header before 'base/b'"),
     "another size": (local(18, struct.pack("<2I", 3, 3)), "another header before 'base/b'"),
     "a size elsewhere that is not there": (
         local(18, struct.pack("<2I", 2**32 - 1, 4)),
@@ -166,6 +198,7 @@ HEADERS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
         lambda data: put(local(6, b"\x08\x00")(data), data.rindex(CENTRAL) + 8, b"\x08\x00"),
         "other sizes behind 'base/b'",
     ),
+    "another disk": (lambda data: put(data, data.rindex(CENTRAL) + 34, b"\x01\x00"), UNLIKE),
     "a first member that is hidden": (
         lambda data: put(data, data.rindex(END) + 8, struct.pack("<2H", 1, 1)),
         "a directory that is not where its end says|cut short or damaged",
@@ -179,6 +212,17 @@ def test_a_header_that_differs_is_refused(tmp_path: Path, case: str) -> None:
     path = pack(tmp_path / "a.pt2")
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(FormatError, match=message):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("at", "value"), [(0, b"\x75\x70"), (2, b"\0"), (2, b"\x09")], ids=["kind", "a short one", "a long one"]
+)
+def test_a_fact_that_stands_before_a_member_alone_is_refused(tmp_path: Path, at: int, value: bytes) -> None:
+    path = pack(tmp_path / "a.pt2", extra(struct.pack("<2H", 0xD935, 3) + b"xxx"))
+    data = path.read_bytes()
+    path.write_bytes(put(data, data.rindex(LOCAL) + 30 + len("base/b") + at, value))
+    with pytest.raises(FormatError, match="another header before 'base/b'"):
         read(path)
 
 
@@ -200,16 +244,33 @@ def test_a_prefix_is_no_archive(tmp_path: Path) -> None:
         read(path)
 
 
-def test_sizes_that_stand_behind_a_member_are_read(tmp_path: Path) -> None:
-    class Stream:
-        def __init__(self, path: Path) -> None:
-            self._file = path.open("wb")
-            self.write, self.flush, self.close = self._file.write, self._file.flush, self._file.close
+class Stream:
+    """A file that cannot be gone back in, so that sizes are written behind members."""
 
-    stream = Stream(tmp_path / "a.pt2")
-    with zipfile.ZipFile(stream, "w") as archive:
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+        self.write, self.flush, self.close = self._file.write, self._file.flush, self._file.close
+
+
+def stream(path: Path) -> Path:
+    """Write an archive whose sizes stand behind its members."""
+    file = Stream(path)
+    with zipfile.ZipFile(file, "w") as archive:
         archive.writestr(zipfile.ZipInfo("base/a"), b"1111")
         with archive.open(zipfile.ZipInfo("base/b"), "w", force_zip64=True) as member:
             member.write(b"22")
-    stream.close()
-    assert read(tmp_path / "a.pt2") == ["a", "b"]
+    file.close()
+    return path
+
+
+def test_sizes_that_stand_behind_a_member_are_read(tmp_path: Path) -> None:
+    assert read(stream(tmp_path / "a.pt2")) == ["a", "b"]
+
+
+@pytest.mark.parametrize("offset", [14, 18], ids=["checksum", "size"])
+def test_sizes_before_and_behind_a_member_are_refused(tmp_path: Path, offset: int) -> None:
+    path = stream(tmp_path / "a.pt2")
+    data = path.read_bytes()
+    path.write_bytes(put(data, data.index(LOCAL) + offset, b"\x07"))
+    with pytest.raises(FormatError, match="another header before 'base/a'"):
+        read(path)

@@ -214,10 +214,14 @@ def test_what_is_allowed_is_loaded(foreign: Path, program: ExportedProgram) -> N
 
 
 def test_an_unknown_word_allows_nothing(ours: Path) -> None:
-    with pytest.raises(FormatError, match=r"allow: found 'pickel', expected 'pickle'\. Did you mean 'pickle'\?"):
+    with pytest.raises(
+        FormatError, match=r"allow: found 'pickel', expected 'native' or 'pickle'\. Did you mean 'pickle'\?"
+    ):
         intarsia.load(ours, allow={"pickel"})
-    with pytest.raises(FormatError, match=r"allow: found 'native', expected 'pickle'"):
-        intarsia.load(ours, allow=["pickle", "native"])
+    with pytest.raises(FormatError, match=r"allow: found 'code', expected 'native' or 'pickle'"):
+        intarsia.load(ours, allow=["pickle", "code"])
+    with pytest.raises(FormatError, match=r"allow: found '3', expected 'native' or 'pickle'"):
+        intarsia.load(ours, allow=3)  # type: ignore[arg-type]
     assert intarsia.load(ours, allow="pickle")(torch.ones(2, 3), scale=torch.ones(1))["half"].shape == (2, 3)
 
 
@@ -297,6 +301,17 @@ REFUSED: dict[str, tuple[Callable[[Any], None], str]] = {
         set_in("graph_module", "graph", "nodes", 0, "inputs", 0, "arg", value={"as_code": "x"}),
         "the kind 'as_code'",
     ),
+    "a number for a text": (set_in("graph_module", "graph", "nodes", 0, "target", value=3), "expected a text"),
+    "a number for a truth": (
+        set_in("graph_module", "graph", "tensor_values", "x", "requires_grad", value=1),
+        "expected true or false",
+    ),
+    "a number of no dtype": (
+        set_in("graph_module", "graph", "tensor_values", "x", "dtype", value=99),
+        "found 99, expected a number of a ScalarType",
+    ),
+    "a list for a mapping": (set_in("graph_module", "graph", "tensor_values", value=[]), "expected a mapping"),
+    "a mapping for a list": (set_in("graph_module", "graph", "nodes", value={}), "expected a list"),
     "a list for a node": (set_in("graph_module", "graph", "nodes", 0, value=[]), "expected a Node"),
     "a node without a target": (set_in("graph_module", "graph", "nodes", 0, value={}), "expected a Node"),
     "a device with a path": (
@@ -327,6 +342,18 @@ REFUSED: dict[str, tuple[Callable[[Any], None], str]] = {
     "a structure of no kind": (set_in(*SIGNATURE, "out_spec", value="[1, 2]"), "the structure '\\[1, 2\\]'"),
     "a structure that is no JSON": (set_in(*SIGNATURE, "out_spec", value="(1,)"), "the text '\\(1,\\)' in a structure"),
     "a context that is no JSON": (lambda values: wrap(values, "builtins.list", 5), "the context 5"),
+    "a context that is nested": (
+        lambda values: wrap(values, "builtins.dict", "[" * 40 + "]" * 40),
+        "found a nested context in a structure, expected at most 32 levels",
+    ),
+    "a named tuple of no name": (
+        lambda values: wrap(values, "collections.namedtuple", 5),
+        "found the named tuple 5, expected its name",
+    ),
+    "an argument that is no name": (
+        set_in("graph_module", "graph", "nodes", 0, "inputs", 0, "name", value="a=1, b"),
+        "found the argument name 'a=1, b'",
+    ),
     "a dialect of no name": (set_in("verifiers", value=["../x"]), "the name of a dialect"),
 }
 
@@ -413,8 +440,9 @@ def test_unknown_operators_are_listed_at_once_with_their_packages(ours: Path) ->
         intarsia.load(ours)
 
 
-def test_unknown_containers_are_listed(ours: Path) -> None:
-    change_json(ours, GRAPH, lambda values: wrap(values, "my.Point", "null"))
+@pytest.mark.parametrize(("kind", "context"), [("my.Point", "null"), ("collections.namedtuple", "my.Point")])
+def test_unknown_containers_are_listed(ours: Path, kind: str, context: str) -> None:
+    change_json(ours, GRAPH, lambda values: wrap(values, kind, context))
     with pytest.raises(
         UnknownContainer, match=r"arguments or outputs in a my\.Point, which this process does not know"
     ):

@@ -337,7 +337,7 @@ captured = torch.export.export(
     dynamic_shapes={"x": {0: batch}, "extra": {"b": None, "a": None}, "flag": None},
 )
 methods = {"one": captured, "two": captured.run_decompositions()}
-facts = {"one": {}, "two": {"ledger": [], "coverage": {}}}
+facts = {"one": {}, "two": {"ledger": [], "coverage": {"placements": []}}}
 save_methods(methods, "a.pt2", facts=facts)
 save_methods(methods, "b.pt2", facts=facts)
 save_methods({name: method.program for name, method in load_methods("a.pt2").items()}, "c.pt2", facts=facts)

@@ -139,6 +139,16 @@ def test_what_has_no_backend_says_so():
     assert reasons(result)["softmax"] == "no backend is named for it"
 
 
+def test_operators_without_an_overload_leave_the_model_its_backend():
+    class Branching(nn.Module):
+        def forward(self, x):
+            return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)).exp()
+
+    found = places(cut(Branching(), (X,), {"a": take("exp")}))
+    assert found["exp"] == "a_0"
+    assert found["cond"] == "torch"
+
+
 def test_torch_executed_ops_overrule_everything():
     result = cut(
         Layers(), (ROWS,), {"one": take_all}, {"": "one", "aten.relu": "one"}, torch_executed_ops={"aten.relu"}

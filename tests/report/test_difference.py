@@ -15,7 +15,7 @@ from builders.standin import engine_tensor
 from intarsia.core.backend import BuiltEngine
 from intarsia.core.container import MIN_CONSTANT_BYTES, pack_engine
 from intarsia.core.engine_calls import read_containers
-from intarsia.formats.pte.boundary import boundary_of
+from intarsia.formats.boundary import boundary_of
 from intarsia.report.difference import Side, compare_methods
 from intarsia.report.graph_lines import Symbols, graph_lines
 

@@ -15,12 +15,15 @@ from intarsia.core.coverage import find_coverage
 from intarsia.core.method_names import check_method_names
 from intarsia.core.vectors import Vectors
 from intarsia.errors import ConventionError, FormatError, IntarsiaError, near_match
+from intarsia.formats.aoti.loading import is_package, open_aoti
+from intarsia.formats.aoti.saving import save_aoti
 from intarsia.formats.archive.layout import METHOD
 from intarsia.formats.loading import Engines, load_methods, telling
 from intarsia.formats.manifest import Manifest
 from intarsia.formats.pte.loading import has_pte_ending, open_pte
 from intarsia.formats.pte.saving import save_pte
 from intarsia.formats.saving import save_methods
+from intarsia.runtime.compiled import CompiledFile, CompiledMethods, CompiledProgram
 from intarsia.runtime.executorch import ExecutorchMethods, ExecutorchProgram, LoadedFile
 from intarsia.runtime.methods import Methods, check_methods, run_methods
 from intarsia.runtime.program import Program
@@ -33,13 +36,15 @@ TestVectors: TypeAlias = (
 
 EngineForm: TypeAlias = Literal["compiled", "source"]
 Savable: TypeAlias = torch.fx.GraphModule | torch.export.ExportedProgram | Program
-Loaded: TypeAlias = Program | Methods | ExecutorchProgram | ExecutorchMethods
+Format: TypeAlias = Literal["pt2", "pte", "aoti"]
+Loaded: TypeAlias = Program | Methods | ExecutorchProgram | ExecutorchMethods | CompiledProgram | CompiledMethods
 
 
 def save(
     hybrid_or_program_or_methods: Savable | Methods | Mapping[str, Savable],
     path: str | os.PathLike[str],
     *,
+    format: Format | None = None,  # noqa: A002 - the word that torch uses too
     payloads: bool = True,
     engines: EngineForm = "compiled",
     test_vectors: TestVectors | None = None,
@@ -53,10 +58,15 @@ def save(
     A path that ends in `.pte` makes a file for ExecuTorch (the extra `intarsia[pte]`): engines as delegates, then what
     XNNPACK takes, then portable kernels. `intarsia.executorch.to_edge` leaves the choice to you.
 
+    With `format="aoti"` a `.pt2` file holds code instead of graphs: torch operators compiled by AOTInductor, for which
+    there must be a C++ compiler, and engines called as before. It runs on this version of torch and this kind of
+    processor only, and has no test vectors.
+
     Args:
         hybrid_or_program_or_methods: What `compile`, `export` or `load` returned, or any hybrid or exported program; or
             several by the names of the methods that they are, exported from one model. State of one name is one state.
         path: Where to, and by its ending the kind of file; one that is there is replaced when the new one is whole.
+        format: "aoti" for a `.pt2` of compiled code. Otherwise the ending tells.
         payloads: Whether to store the compiled form of each engine. Without it the file is smaller, loads on any
             machine, and each engine is built from its portable form when it is first called. A `.pte` needs it.
         engines: Of a `.pte`: "compiled" makes each engine a delegate. "source" puts the torch operators that it was
@@ -69,8 +79,9 @@ def save(
         progress: Called with bytes written, bytes in all, and the name of the next member of a `.pt2`.
 
     Raises:
-        FormatError: The file cannot be written; what was there before is left whole. Or ExecuTorch refuses the program.
-        EngineUnavailable: The file is a `.pte`, and ExecuTorch is not installed.
+        FormatError: The file cannot be written; what was there before is left whole. Or ExecuTorch or AOTInductor
+            refuses the program.
+        EngineUnavailable: The file is a `.pte`, and ExecuTorch is not installed; or there is no compiler for its code.
         MutationError: The file is a `.pte`, and a write would be lost.
         StateError: State of the program could be stored as a pickle only, or differs between methods.
         ConventionError: There is no method, or a method's name is no name for an attribute, or is taken. Or test
@@ -89,19 +100,36 @@ def save(
         torch.Size([3, 2])
     """
     given = hybrid_or_program_or_methods
+    _check_format(format, path)
     if has_pte_ending(path):
         save_pte(programs_of(given, engines), path, payloads=payloads, vectors=test_vectors is not None)
         return
     _check_form(engines, path)
     methods = _methods_of(given)
     programs = {name: program for name, (program, _) in methods.items()}
+    facts = {name: known for name, (_, known) in methods.items()}
+    if format == "aoti":
+        save_aoti(programs, path, facts=facts, payloads=payloads, vectors=bool(test_vectors))
+        return
     if test_vectors is None:
         vectors = _kept_vectors(given)
     else:
         named = isinstance(given, Mapping | Methods)
         vectors = record_vectors(test_vectors, programs, run_methods(programs), named=named)
-    facts = {name: known for name, (_, known) in methods.items()}
     save_methods(programs, path, facts=facts, payloads=payloads, vectors=vectors, progress=progress)
+
+
+def _check_format(chosen: str | None, path: object) -> None:
+    """Refuse a format that is unknown, or another than the ending of the path tells."""
+    formats, is_pte = get_args(Format), has_pte_ending(path)
+    if chosen is None or (chosen in formats and (chosen == "pte") == is_pte):
+        return
+    raise FormatError(
+        "format",
+        found=f"{chosen!r}" if chosen not in formats else f"{chosen!r} for {path}",
+        expected=" or ".join(map(repr, formats)) if chosen not in formats else "one that the ending tells",
+        fix=near_match(str(chosen), formats) or "Leave it out: the ending of the path tells, .pt2 or .pte.",
+    )
 
 
 def _kept_vectors(given: Savable | Methods | Mapping[str, Savable]) -> Vectors | None:
@@ -213,8 +241,9 @@ def load(
 
     Args:
         path: Of the file.
-        allow: What may be in it that is refused otherwise: "pickle", for another tool's file with pickled tensors or
-            objects, which can run code.
+        allow: What may be in it that is refused otherwise: "native", for engines that are native code and for packages
+            of AOTInductor, whose code runs from the first call on; "pickle", for another tool's file with pickled
+            tensors or objects, which can run code.
         engines: "verify" takes the compiled forms of engines, which are compared with their hashes. "rebuild" ignores
             them: each engine is built from its portable form when it is first called.
         verify: Whether to compare every byte with its hash now. Otherwise a tensor is compared when it is first needed:
@@ -243,13 +272,22 @@ def load(
     """
     if has_pte_ending(path):
         return _load_pte(path, engines=engines, verify=verify)
+    if is_package(path):
+        return _load_aoti(path, allow=allow, engines=engines, verify=verify)
     return load_pt2(path, allow=allow, engines=engines, verify=verify)
 
 
 def load_pt2(
     path: str | os.PathLike[str], *, allow: Iterable[str] = (), engines: Engines = "verify", verify: bool = False
 ) -> Program | Methods:
-    """Load a program from a `.pt2` file, as `load` does."""
+    """Load a program from a `.pt2` file of graphs, as `load` does."""
+    if is_package(path):
+        raise FormatError(
+            str(path),
+            found="an AOTInductor package, which is compiled code without a graph",
+            expected="a file of graphs",
+            fix='Call what intarsia.load(path, allow={"native"}) returns, or take the program that was compiled.',
+        )
     loaded = load_methods(path, allow=allow, engines=engines, verify=verify)
     with telling(path):
         if list(loaded) == [METHOD]:
@@ -262,3 +300,18 @@ def _load_pte(path: str | os.PathLike[str], *, engines: Engines, verify: bool) -
     opened = open_pte(path, rebuild=engines == "rebuild", verify=verify)
     methods = ExecutorchMethods(opened.boundaries, LoadedFile(opened.load))
     return getattr(methods, METHOD) if methods.methods == (METHOD,) else methods
+
+
+def _load_aoti(
+    path: str | os.PathLike[str], *, allow: Iterable[str], engines: Engines, verify: bool
+) -> CompiledProgram | CompiledMethods:
+    opened = open_aoti(path, allow=allow, rebuild=engines == "rebuild", verify=verify)
+    writes = {name: manifest.writes for name, manifest in opened.manifests.items()}
+    state = {write.name for of_method in writes.values() for write in of_method if write.kind != "input"}
+    file = CompiledFile(opened.open, state)
+    with telling(path):
+        programs = {
+            name: CompiledProgram(name, boundary, file, [w.name for w in writes[name] if w.kind == "input"])
+            for name, boundary in opened.boundaries.items()
+        }
+    return programs[METHOD] if list(programs) == [METHOD] else CompiledMethods(programs, file)

@@ -86,7 +86,7 @@ def _open_pt2(file: Path, allow: Sequence[str] | None) -> _Opened:
     from intarsia.runtime.program import Program
 
     sides = {}
-    loaded = api.load_pt2(file, allow=allow or ())
+    loaded = api.load_pt2(file, allow=[*(allow or ()), "native"])  # no engine is called
     programs = {METHOD: loaded} if isinstance(loaded, Program) else {name: getattr(loaded, name) for name in loaded}
     vectors = loaded.test_vectors
     for name, program in programs.items():

@@ -61,7 +61,22 @@ def _gather() -> InstallationFacts:
 
 
 def _examine_backend(name: str) -> PartFacts:
-    return _examine_extra(name, "backend", lambda _: _try_out(name))
+    from intarsia.core.registry import find_backend
+    from intarsia.errors import EngineUnavailable
+
+    backend = find_backend(name)
+    if not getattr(backend, "builds", True):
+        # Another tool builds its engines: nothing can be tried without one.
+        return _examine_extra(name, "backend", lambda _: backend.available() or "")
+    facts = _examine_extra(name, "backend", lambda _: "")
+    if facts.state == "missing":
+        return facts
+    try:
+        backend.check_options({})
+    except EngineUnavailable as error:
+        return replace(facts, state="missing", note=f"{error.found}: {error.fix}")
+    fault = _try_out(name)
+    return replace(facts, state="broken" if fault else "works", note=fault)
 
 
 def _examine_pte() -> PartFacts:
@@ -136,7 +151,7 @@ def _try_out(backend: str | None) -> str:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "trial.pt2"
             api.save(program, path)
-            found = api.load_pt2(path)(x)
+            found = api.load_pt2(path, allow={"native"})(x)
         torch.testing.assert_close(found, model(x).detach(), atol=1e-4, rtol=1e-4)
     except Exception as error:  # noqa: BLE001 - whatever goes wrong is what the doctor is asked to tell
         return f"{type(error).__name__}: {error}"

@@ -36,7 +36,8 @@ Allow = Annotated[
     typer.Option(
         "--allow",
         metavar="WORD",
-        help="Accept in FILE what is refused otherwise: pickle, which can run code. Only where you trust it.",
+        help="Accept in FILE what is refused otherwise and can run code: native (compiled code) or pickle. Only where "
+        "you trust it.",
     ),
 ]
 EnginesWord: TypeAlias = Literal["verify", "rebuild"]

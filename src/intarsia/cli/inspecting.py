@@ -39,9 +39,13 @@ def inspect_file(
     if file.suffix == ".pte":
         _show_pte(file, imports, as_json=as_json)
         return
+    from intarsia.formats.aoti.loading import is_package
     from intarsia.runtime.methods import Methods
 
-    loaded = load_file(file, imports, allow=allow)
+    if is_package(file):
+        _show_package(file, imports, as_json=as_json)
+        return
+    loaded = load_file(file, imports, allow=[*(allow or ()), "native"])  # no engine is called
     if isinstance(loaded, Methods):
         _show_methods(loaded, as_json=as_json)
     elif as_json:
@@ -50,6 +54,22 @@ def inspect_file(
     else:
         _print(_describe(loaded), _coverage(loaded))
         _print_vectors(_count_vectors(loaded))
+
+
+def _show_package(file: Path, imports: Sequence[str] | None, *, as_json: bool) -> None:
+    """What a package of compiled code says of itself; none of it is opened."""
+    from intarsia.formats.aoti.loading import describe_aoti
+    from intarsia.report.package import describe_package, draw_package
+
+    with loading(file, imports):
+        described = describe_aoti(file)
+    facts = describe_package(
+        described.boundaries, {name: asdict(manifest) for name, manifest in described.manifests.items()}
+    )
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+    else:
+        output_console().print(draw_package(facts))
 
 
 def _show_methods(methods: Methods, *, as_json: bool) -> None:

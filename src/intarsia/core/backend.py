@@ -78,6 +78,9 @@ class Backend(Protocol):
     `accepts`, which tell at once what would become of an engine here. Each of the others imports the library when it
     first needs it, and raises `EngineUnavailable` (naming the extra that installs it) when it is missing.
 
+    A backend whose engines are native code, or become such when they are built again, has an attribute `native` that is
+    true: a file that holds one of its engines is then loaded only where the caller allows it.
+
     Example:
         >>> from intarsia.core.registry import find_backend
         >>> import torch

@@ -43,6 +43,21 @@ def find_backend(name: str) -> Backend:
     return _instantiate(next(iter(entries)))
 
 
+def runs_native_code(name: str) -> bool:
+    """Whether engines of a backend are native code, which may do anything: it has an attribute `native` that is true.
+
+    Engines of a backend that is not known here are not made at all.
+
+    Example:
+        >>> runs_native_code("openvino"), runs_native_code("inductor")
+        (False, True)
+    """
+    try:
+        return bool(getattr(find_backend(name), "native", False))
+    except EngineUnavailable:
+        return False
+
+
 def _instantiate(entry: EntryPoint) -> Backend:
     try:
         backend: Backend = entry.load()()

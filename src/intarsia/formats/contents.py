@@ -111,11 +111,14 @@ def contents_of(archive: Archive, directory: Mapping[str, Member]) -> Contents:
 
 def _to_fields(method: Method) -> dict[str, Any]:
     ledger = method.manifest.ledger
-    return {
+    fields = {
         **asdict(method.manifest),
         "ledger": None if ledger is None else ledger.to_json(),
         "program": method.program,
     }
+    if not fields["compiled"]:
+        del fields["compiled"]  # which an older intarsia does not know
+    return fields
 
 
 def _from_fields(fields: dict[str, Any]) -> Method:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from intarsia._torch_files import read_schema_version
+from intarsia.core.compiled.machine import reason_against_code
 from intarsia.core.registry import find_backend
 from intarsia.errors import EngineUnavailable, FormatError, UnsupportedVersion
 from intarsia.formats.contents import Method, read_contents
@@ -66,7 +67,7 @@ def check_fitness(path: Path) -> Fitness:
     manifests = {name: method.manifest for name, method in contents.methods.items()}
     manifest = next(iter(manifests.values()))
     missing, notes = _judge_packages(manifests.values())
-    obstacles = [*_faults_of_machine(manifest), *_faults_of_torch(manifest), *missing]
+    obstacles = [*_faults_of_machine(manifest), *_faults_of_torch(manifest), *_faults_of_code(manifest), *missing]
     rebuilt = {}
     for name, engine in _name_engines(contents.methods):
         obstacle, reason = _judge_engine(engine)
@@ -80,6 +81,13 @@ def check_fitness(path: Path) -> Fitness:
 def _faults_of_machine(manifest: Manifest) -> Iterator[str]:
     if manifest.byte_order != sys.byteorder:
         yield f"its tensors are in {manifest.byte_order} byte order, and this machine's is {sys.byteorder}"
+
+
+def _faults_of_code(manifest: Manifest) -> Iterator[str]:
+    """Why compiled code does not run here."""
+    reason = reason_against_code(manifest.torch_version, manifest.compiled) if manifest.compiled else None
+    if reason:
+        yield f"its code does not run here: {reason}"
 
 
 def _faults_of_torch(manifest: Manifest) -> Iterator[str]:

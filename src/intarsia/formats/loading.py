@@ -97,7 +97,8 @@ def load_methods(
 
     Args:
         path: Of the archive.
-        allow: With "pickle", pickles in a file of another tool are loaded, which can run code.
+        allow: With "native", engines may be native code, which runs when they are called. With "pickle", pickles in a
+            file of another tool are loaded, which can run code.
         engines: "verify" compares engines with their hashes; "rebuild" leaves their compiled forms out, too.
         verify: Whether to compare every byte with its hash now; otherwise tensors are compared by `check` of a method.
 
@@ -120,7 +121,9 @@ def load_methods(
                 raise _without_hashes(path)
             methods, beside = {METHOD: LoadedMethod(_read_foreign(archive, words), None, None)}, None
     with telling(path):
-        check_engines(path, [method[:2] for method in methods.values()], beside, rebuild=engines == "rebuild")
+        check_engines(
+            path, [method[:2] for method in methods.values()], beside, rebuild=engines == "rebuild", allow=words
+        )
     return methods
 
 
@@ -129,8 +132,8 @@ def _read(archive: Archive, *, verify: bool) -> tuple[dict[str, LoadedMethod], F
     directory = archive.directory()
     check_own_members(archive.path, directory.values())
     contents = contents_of(archive, directory)
-    _compare_members(archive.path, directory, contents)
-    _check_byte_order(archive)
+    compare_members(archive.path, directory, contents)
+    check_byte_order(archive)
     tables = {
         (method.program, kind): _read_table(archive, contents, table_member(method.program, kind))
         for method in contents.methods.values()
@@ -142,8 +145,8 @@ def _read(archive: Archive, *, verify: bool) -> tuple[dict[str, LoadedMethod], F
     methods = {}
     for name, (program, manifest) in contents.methods.items():
         member = graph_member(program)
-        text = _read_checked(archive, contents, member)
-        values = _read_values(archive, member, text, manifest=manifest)
+        text = read_checked(archive, contents, member)
+        values = read_values(archive, member, text, manifest=manifest)
         with telling(archive.path):
             state, constants = (
                 {key: tensors.tensor(payload) for key, payload in tables[program, kind].items()} for kind in KINDS
@@ -167,11 +170,11 @@ def _read(archive: Archive, *, verify: bool) -> tuple[dict[str, LoadedMethod], F
 
 def _read_foreign(archive: Archive, allow: frozenset[str]) -> torch.export.ExportedProgram:
     with telling(archive.path):
-        _check_byte_order(archive)
-        return read_foreign(archive, partial(_read_values, archive, allow=allow), allow)
+        check_byte_order(archive)
+        return read_foreign(archive, partial(read_values, archive, allow=allow), allow)
 
 
-def _read_values(
+def read_values(
     archive: Archive,
     member: str,
     text: bytes,
@@ -196,10 +199,10 @@ def _read_values(
 
 
 def _read_table(archive: Archive, contents: Contents, member: str) -> dict[str, Payload]:
-    return read_payloads(_read_checked(archive, contents, member), f"{archive.path}, member {member!r}")
+    return read_payloads(read_checked(archive, contents, member), f"{archive.path}, member {member!r}")
 
 
-def _read_checked(archive: Archive, contents: Contents, member: str) -> bytes:
+def read_checked(archive: Archive, contents: Contents, member: str) -> bytes:
     """The bytes of a member, compared with their hash."""
     if member not in contents.members:
         raise damaged(archive.path, f"no member {quoted(member)}")
@@ -209,7 +212,7 @@ def _read_checked(archive: Archive, contents: Contents, member: str) -> bytes:
     return data
 
 
-def _compare_members(path: Path, directory: Mapping[str, Member], contents: Contents) -> None:
+def compare_members(path: Path, directory: Mapping[str, Member], contents: Contents) -> None:
     """Refuse an archive whose members are not those that were written; what they hold is not read."""
     own = {MANIFEST_MEMBER, MANIFEST_HASH_MEMBER}
     found = {name: member.size_bytes for name, member in directory.items() if name not in own}
@@ -221,7 +224,8 @@ def _compare_members(path: Path, directory: Mapping[str, Member], contents: Cont
             raise damaged(path, f"{size} in member {name!r} where its manifest says {wanted}")
 
 
-def _check_byte_order(archive: Archive) -> None:
+def check_byte_order(archive: Archive) -> None:
+    """Refuse a file of the other byte order."""
     order = archive.read("byteorder") if "byteorder" in archive.members else b"no"
     if order != sys.byteorder.encode():
         raise FormatError(

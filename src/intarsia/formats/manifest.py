@@ -97,6 +97,7 @@ class Manifest:
         ledger: The account of the export, or None when the program was not exported by intarsia.
         coverage: Where each operator runs, as JSON values, or None when the program was not compiled by intarsia.
         packages: The package that provides operators, by their namespace, where it is neither torch nor intarsia.
+        compiled: What the code of the program was compiled for, where the file holds code and no graph; else empty.
     """
 
     format_version: int
@@ -110,6 +111,7 @@ class Manifest:
     ledger: Ledger | None
     coverage: Mapping[str, Any] | None
     packages: Mapping[str, str] = field(default_factory=dict)
+    compiled: str = ""
 
     @property
     def versions(self) -> dict[str, str]:

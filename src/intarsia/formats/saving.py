@@ -36,8 +36,8 @@ from intarsia.formats.vectors import write_vectors
 
 Progress = Callable[[int, int, str], None]
 
-# What torch wants to find besides the programs.
-_MARKS = {"archive_format": b"pt2", "archive_version": b"0", ".data/version": b"6\n"}
+MARKS = {"archive_format": b"pt2", "archive_version": b"0", ".data/version": b"6\n"}
+"""Members by which torch knows an archive."""
 
 
 def save_methods(
@@ -165,7 +165,7 @@ def _write(
     progress: Progress | None,
 ) -> None:
     with Writer(new) as writer:
-        for name, data in {**_MARKS, "byteorder": sys.byteorder.encode()}.items():
+        for name, data in {**MARKS, "byteorder": sys.byteorder.encode()}.items():
             writer.write(name, data)
         _write_members(writer, [*plan.tensors, *plan.engines.engines, *plan.engines.constants], progress)
         for constant in plan.engines.constants:

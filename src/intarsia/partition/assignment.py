@@ -31,7 +31,7 @@ class Assignment:
     def __init__(self, choice: BackendChoice, graphs: Iterable[torch.fx.Graph]) -> None:
         nodes = [node for graph in graphs for node in graph.nodes if is_operator(node)]
         names = dict.fromkeys(map(operator_name, nodes))
-        packets = {name.rpartition(".")[0] for name in names}
+        packets = {name.rpartition(".")[0] for name in names} - {MODEL}  # "cond" has no overload
         paths = dict.fromkeys(path for node in nodes for path in _outward(module_path(node)))
         self._operators: dict[str, Sequence[str]] = {}
         self._modules: dict[str, Sequence[str]] = {}

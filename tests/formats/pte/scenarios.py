@@ -377,7 +377,31 @@ def methods_on_one_state() -> Any:
             (before.read(rows), after.read(rows)),
         ):
             errors.append((one - other).abs().max().item())
-    return {"errors": errors, "methods": list(after), "call": message(after), "unknown": message(getattr, after, "rea")}
+    return {
+        "errors": errors,
+        "plain": plain_runtime(),
+        "methods": list(after),
+        "call": message(after),
+        "unknown": message(getattr, after, "rea"),
+    }
+
+
+def plain_runtime() -> list[float]:
+    """The same with ExecuTorch's own runtime and flat inputs."""
+    from executorch.runtime import Runtime
+
+    file, program = Runtime.get().load_program("cache.pte"), intarsia.load("cache.pt2")
+    read, write = (file.load_method(name) for name in ("read", "write"))
+    errors = []
+    for step in (1, 3):
+        x, position, rows = torch.randn(1, 8), torch.tensor([step]), torch.randn(30, 8)
+        for method, expected, inputs in (
+            (read, program.read, [rows]),
+            (write, program.write, [x, position]),
+            (read, program.read, [rows]),
+        ):
+            errors.append((method.execute(inputs)[0] - expected(*inputs)).abs().max().item())
+    return errors
 
 
 class Selection(torch.nn.Module):
@@ -634,6 +658,94 @@ def build_standin() -> tuple[torch.fx.GraphModule, torch.nn.Module]:
     builder = EngineBuilder({"standin": backend}, export, {"standin": {}})
     wishes = Wishes({"standin": lambda node: None})
     return build_methods(lambda failed: partition_methods({"": program}, wishes, failed), builder)[""], model
+
+
+@scenario
+def partitioners() -> Any:
+    """Partitioners that are none, or whose compile specs name a method."""
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir.backend.compile_spec_schema import CompileSpec
+    from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
+
+    from intarsia.executorch import to_edge
+
+    class Named(Partitioner):  # type: ignore[misc]
+        """Takes nothing, and says which method it is for."""
+
+        def __init__(self, method: str) -> None:
+            self.delegation_spec = DelegationSpec("Named", [CompileSpec("method_name", method.encode())])
+
+        def partition(self, exported_program: Any) -> Any:
+            return PartitionResult(exported_program, {})
+
+    hybrids = compile_cache()
+    shared = Named("read")
+    return {
+        "shared": message(to_edge, hybrids, [shared]),
+        "swapped": message(to_edge, hybrids, {"read": [Named("write")]}),
+        "each its own": message(to_edge, hybrids, {name: [Named(name)] for name in hybrids}),
+        "shared without a name": message(to_edge, hybrids, [XnnpackPartitioner()]),
+        "none": message(to_edge, hybrids, [3]),
+        "no list": message(to_edge, hybrids, {"read": shared}),
+        "constant": message(to_edge, hybrids, [], constant_methods={"read": 3}),
+        "description": message(to_edge, hybrids, [], constant_methods={"intarsia_description": 3}),
+    }
+
+
+@scenario
+def control_flow() -> Any:
+    """Bodies of operators: with kernels in them, and with an engine."""
+
+    class Branching(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.last = torch.nn.Linear(8, 8), torch.nn.Linear(8, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(torch.cond(x.sum() > 0, self.one, self.other, (x,)))
+
+        def one(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x).relu()
+
+        def other(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.gelu(self.layer(x))
+
+    torch.manual_seed(0)
+    model = Branching().eval()
+    hybrid = intarsia.compile(model, (torch.randn(2, 8),))
+    x, errors = torch.rand(2, 8), []
+    for engines in ("compiled", "source"):
+        intarsia.save(hybrid, "branching.pte", engines=engines)
+        program = intarsia.load("branching.pte")
+        with torch.no_grad():
+            errors += [(program(given) - model(given)).abs().max().item() for given in (x, -x)]
+    return {"errors": errors, "engines": len(intarsia.coverage(hybrid).engines)}
+
+
+@scenario
+def computed_sizes() -> Any:
+    """Sizes that a value decides."""
+
+    class First(torch.nn.Module):
+        def forward(self, x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+            size = count.item()
+            torch._check(size >= 0)
+            torch._check(size <= x.shape[0])
+            return x[:size] + 1
+
+    class Scale(torch.nn.Module):
+        def forward(self, x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+            return x * factor.item()
+
+    x, count = torch.arange(8.0), torch.tensor(3)
+    dynamic = ({0: torch.export.Dim("n", min=1)}, None)
+    intarsia.save(torch.export.export(First(), (x, count)), "first.pte")
+    intarsia.save(torch.export.export(Scale(), (x, count)), "scale_by.pte")
+    return {
+        "bounded": intarsia.load("first.pte")(x, torch.tensor(2)).tolist(),
+        "number": intarsia.load("scale_by.pte")(x, torch.tensor(2)).tolist(),
+        "unbounded": message(intarsia.save, torch.export.export(First(), (x, count), dynamic_shapes=dynamic), "no.pte"),
+    }
 
 
 @scenario

@@ -163,7 +163,8 @@ def test_one_methods_activations_do_not_reach_the_state_of_another(child: dict[s
     facts = found(child, "methods_on_one_state")
     assert facts["methods"] == ["write", "read"]
     assert len(facts["errors"]) == 12
-    assert max(facts["errors"]) < 1e-4
+    assert len(facts["plain"]) == 6
+    assert max(*facts["errors"], *facts["plain"]) < 1e-4
     assert facts["call"].startswith("ConventionError: program of the methods write, read: found a call without")
     assert facts["unknown"].endswith("Did you mean 'read'?")
 
@@ -233,6 +234,42 @@ def test_a_plan_that_would_overwrite_state_is_refused(child: dict[str, Any], con
 
 def test_a_single_method_may_be_planned_in_any_way(child: dict[str, Any]) -> None:
     assert found(child, "plans")["single"] == {"write": ["OpenvinoBackend"]}
+
+
+def test_a_partitioner_whose_specs_name_another_method_is_refused(child: dict[str, Any]) -> None:
+    facts = found(child, "partitioners")
+    assert facts["each its own"] == facts["shared without a name"] == "no error"
+    told = "ConventionError: method 'write', partitioner Named: found a compile spec in it that names the method 'read'"
+    assert facts["shared"].startswith(told)
+    assert "Give each method a partitioner of its own" in facts["shared"]
+    assert "method 'read', partitioner Named: found a compile spec in it that names" in facts["swapped"]
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("none", "partitioners: found an int, expected lists of ExecuTorch's partitioners"),
+        ("no list", "partitioners: found a Named in the place of a list"),
+        ("constant", "constant method 'read': found a name that is taken"),
+        ("description", "constant method 'intarsia_description': found a name that is taken"),
+    ],
+)
+def test_what_is_no_partitioner_or_has_a_taken_name_is_told(child: dict[str, Any], what: str, told: str) -> None:
+    assert f"ConventionError: {told}" in found(child, "partitioners")[what]
+
+
+def test_bodies_of_operators_run(child: dict[str, Any]) -> None:
+    facts = found(child, "control_flow")
+    assert facts["engines"] > 0
+    assert len(facts["errors"]) == 4
+    assert max(facts["errors"]) < 1e-5
+
+
+def test_sizes_that_are_computed_need_a_bound(child: dict[str, Any]) -> None:
+    facts = found(child, "computed_sizes")
+    assert facts["bounded"] == [1.0, 2.0]
+    assert facts["number"] == [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0]
+    assert facts["unbounded"].startswith("ConventionError: method 'forward', size u0: found any number from 0 on")
 
 
 def test_a_partitioner_that_claims_an_engine_is_refused(child: dict[str, Any]) -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import operator
+import re
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 import torch
 
 import intarsia
 from builders.standin import engine_tensor
-from intarsia.errors import EngineError, MutationError
+from intarsia.core.backend import WIDENED, BuiltEngine
+from intarsia.core.container import pack_engine
+from intarsia.errors import EngineError, IntarsiaError, MutationError
 from intarsia.formats.pte.stand_ins import stand_in
+from intarsia.surgery import restore
 
 RUN_ENGINE = torch.ops.intarsia.run_engine.default
 
@@ -70,4 +78,64 @@ def test_a_write_that_would_be_lost_is_refused() -> None:
 
     program = torch.export.export(Write(), (torch.ones(3),))
     with pytest.raises(MutationError, match="input 'x': found a write to it"):
+        stand_in(program)
+
+
+def test_an_engine_in_a_body_of_an_operator_is_refused() -> None:
+    engine = engine_tensor("double", "(f32[3]) -> (f32[3])")
+    body, graph = torch.fx.Graph(), torch.fx.Graph()
+    x, held = body.placeholder("x"), body.placeholder("held")
+    results = body.call_function(RUN_ENGINE, ([x], held, "(f32[3]) -> (f32[3])"))
+    body.output((body.call_function(operator.getitem, (results, 0)),))
+    operands = graph.get_attr("body"), (graph.placeholder("x"), graph.get_attr("engine"))
+    call = graph.call_function(torch.ops.higher_order.strict_mode, operands)
+    graph.output(call)
+    hybrid = torch.fx.GraphModule({"body": torch.fx.GraphModule({}, body), "engine": engine}, graph)
+    program = intarsia.export(hybrid, (torch.ones(3),))
+    for refuse in (stand_in, restore):
+        with pytest.raises(EngineError, match="in a body of the operator %strict_mode, expected an engine in"):
+            refuse(program)
+
+
+def openvino_engine(signature: str, options: Mapping[str, Any] | None = None) -> torch.Tensor:
+    """The container of an engine that says that OpenVINO built it."""
+    built = BuiltEngine(b"compiled", None, "2025.4.1", "CPU", options or {})
+    data = pack_engine(built, name="openvino_0", backend="openvino", signature=signature)
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+@pytest.mark.parametrize(
+    ("signature", "inputs", "told"),
+    [
+        ("(f32[3]) -> (f32[3] into 0)", torch.ones(3), "MutationError.*found an output that it writes into an input"),
+        ("(f32[]) -> (f32[])", torch.tensor(1.0), "EngineError.*found a tensor without dimensions"),
+    ],
+)
+def test_an_engine_that_executorch_would_run_wrongly_is_refused(
+    signature: str, inputs: torch.Tensor, told: str
+) -> None:
+    program = torch.export.export(Calls(openvino_engine(signature), signature), (inputs,))
+    with pytest.raises(IntarsiaError) as caught:
+        stand_in(program)
+    assert re.search(told, f"{type(caught.value).__name__}: {caught.value}")
+
+
+def test_a_scalar_that_the_engine_takes_with_a_dimension_travels() -> None:
+    widened = {WIDENED: {"inputs": [0], "outputs": [0]}}
+    engine = openvino_engine("(f32[]) -> (f32[])", widened)
+    program = torch.export.export(Calls(engine, "(f32[]) -> (f32[])"), (torch.tensor(1.0),))
+    assert list(stand_in(program).engines) == ["engine"]
+
+
+def test_a_write_to_a_parameter_is_refused() -> None:
+    class Write(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(3), requires_grad=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.weight.add_(x) * 2
+
+    program = torch.export.export(Write(), (torch.ones(3),))
+    with pytest.raises(MutationError, match="parameter 'weight': found a write to it"):
         stand_in(program)

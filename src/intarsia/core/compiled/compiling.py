@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 
 from intarsia._torch import compile_package, find_compiler, inductor_options
+from intarsia.core.compiled.devices import describe_device
+from intarsia.core.compiled.machine import find_processor
 from intarsia.core.compiled.private_folder import private_folder
 from intarsia.errors import ArgumentError, EngineUnavailable, first_line, near_match
 
@@ -76,6 +78,12 @@ def compile_programs(programs: Mapping[str, torch.export.ExportedProgram], optio
         settings = {name: value for name, value in _SETTINGS.items() if "cuda" in devices or "kernel" not in name}
         compile_package(programs, str(path), {**settings, **options})
         return path.read_bytes()
+
+
+def target_of(programs: Iterable[torch.export.ExportedProgram]) -> str:
+    """What code of programs is compiled for here; `reason_against_code` reads it."""
+    devices = set().union(*map(devices_of, programs))
+    return find_processor() + (f" + {describe_device()}" if "cuda" in devices else "")
 
 
 def devices_of(program: torch.export.ExportedProgram) -> set[str]:

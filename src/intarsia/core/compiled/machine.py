@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 _PROCESSORS = Path("/proc/cpuinfo")
@@ -21,6 +22,25 @@ def find_processor() -> str:
     Features are told on Linux only.
     """
     return " ".join([platform.machine(), *(name for name in _FEATURES if name in _flags())])
+
+
+def reason_against_code(torch_version: str, target: str) -> str | None:
+    """None when this machine runs what AOTInductor compiled, else why not, as a short phrase.
+
+    Args:
+        torch_version: Version of the torch that compiled it.
+        target: The processor as `find_processor` tells it, and behind " + " the GPU, where there is one.
+    """
+    here = version("torch")
+    if torch_version != here:
+        return f"torch {torch_version} compiled it, and {here} is installed here"
+    processor, _, device = target.partition(" + ")
+    reason = reason_against_processor(processor)
+    if reason is None and device:
+        from intarsia.core.compiled.devices import reason_against_device  # noqa: PLC0415 - imports torch
+
+        return reason_against_device(device)
+    return reason
 
 
 def reason_against_processor(needed: str) -> str | None:

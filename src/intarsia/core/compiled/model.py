@@ -7,6 +7,7 @@ import json
 import threading
 import zipfile
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -64,11 +65,12 @@ class CompiledModel:
             self._runner = open_runner(str(library), str(self.device))
         self._lock = threading.Lock()
 
-    def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def run(self, inputs: Sequence[torch.Tensor]) -> list[Any]:
         """Run it on its tensor inputs.
 
         Returns:
-            Contiguous tensors that alias neither the inputs nor each other nor the model's state.
+            Contiguous tensors that alias neither the inputs nor each other nor the model's state, and
+            None where the program returns that.
 
         Raises:
             ArgumentError: An input is on another device.
@@ -104,11 +106,14 @@ def readable(value: torch.Tensor, device: torch.device, subject: str) -> torch.T
     return value.detach().resolve_conj().resolve_neg().contiguous()
 
 
-def _own(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def _own(outputs: Sequence[torch.Tensor | None], inputs: Sequence[torch.Tensor]) -> list[Any]:
     """The outputs, copied where they are not contiguous, or are memory of something else."""
     taken = {value.untyped_storage().data_ptr() for value in inputs}
-    found = []
+    found: list[torch.Tensor | None] = []
     for output in outputs:
+        if output is None:  # one that the program returns so
+            found.append(output)
+            continue
         storage = output.untyped_storage()
         # Memory that belongs to the compiled code cannot be resized.
         if not output.is_contiguous() or not storage.resizable() or storage.data_ptr() in taken:

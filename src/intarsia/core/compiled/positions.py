@@ -37,6 +37,10 @@ UNGUARDED = frozenset(
 """Operators whose positions are not seen to here, without the underscore of those that write in place."""
 
 
+OUTSIDE = "a position outside of"
+"""How messages about positions begin."""
+
+
 class Guard(NamedTuple):
     """Positions that were kept inside.
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from importlib.metadata import version as installed_version
 from typing import TYPE_CHECKING, Any
 
 from intarsia.core.backend import BuiltEngine, Engine
-from intarsia.core.compiled.machine import reason_against_processor
+from intarsia.core.compiled.machine import reason_against_code
 
 if TYPE_CHECKING:
     import torch
@@ -80,13 +79,4 @@ class InductorBackend:
 
     def accepts(self, version: str, target: str) -> str | None:
         """None when a package is of this version of torch and for a processor or GPU like this one, else why not."""
-        here = installed_version("torch")
-        if version != here:
-            return f"torch {version} compiled it, and {here} is installed here"
-        processor, _, device = target.partition(" + ")
-        reason = reason_against_processor(processor)
-        if reason is None and device:
-            from intarsia.engines.inductor.devices import reason_against_device
-
-            return reason_against_device(device)
-        return reason
+        return reason_against_code(version, target)

@@ -9,10 +9,8 @@ from typing import Any
 import torch
 
 from intarsia.core.backend import POSITIONS, BuiltEngine
-from intarsia.core.compiled.compiling import check_compiler, check_options, compile_programs, devices_of
-from intarsia.core.compiled.machine import find_processor
+from intarsia.core.compiled.compiling import check_compiler, check_options, compile_programs, devices_of, target_of
 from intarsia.engines.inductor.canonical import make_canonical
-from intarsia.engines.inductor.devices import describe_device
 from intarsia.engines.inductor.engine import GUARDED, InductorEngine
 from intarsia.engines.inductor.source import pack_program, unpack_program
 from intarsia.errors import EngineBuildFailed, first_line
@@ -28,12 +26,11 @@ def build_engine(program: torch.export.ExportedProgram, options: Mapping[str, An
         raise _refused(f"it computes on {' and '.join(sorted(devices))}")
     source, constants = pack_program(canonical.program)
     package = _compile(canonical.program, options)
-    device = f" + {describe_device()}" if "cuda" in devices else ""
     return BuiltEngine(
         payload=package,
         source=source,
         backend_version=version("torch"),
-        target=f"{find_processor()}{device}",
+        target=target_of([canonical.program]),
         options={
             **options,
             **({POSITIONS: canonical.positions} if canonical.positions else {}),

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from intarsia.core.compiled.model import CompiledModel, read_package, readable
+from intarsia.core.compiled.positions import OUTSIDE
 from intarsia.errors import EngineError, EngineRefused, PositionError, first_line
 
 GUARDED = "guarded_positions"
@@ -53,7 +54,7 @@ class InductorEngine:
     def _misplaced(self, outside: Sequence[bool]) -> PositionError:
         text = next(text for text, is_outside in zip(self._guarded, outside, strict=True) if is_outside)
         return PositionError(
-            "engine", found=f"a position outside of {text}", expected="one inside", fix="Pass positions inside of it."
+            "engine", found=f"{OUTSIDE} {text}", expected="one inside", fix="Pass positions inside of it."
         )
 
 

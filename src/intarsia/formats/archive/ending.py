@@ -61,7 +61,7 @@ def _read_64(path: Path, file: IO[bytes], end: int) -> tuple[int, int, int, int]
     if magic != b"PK\x06\x07":
         return None
     expected = end - _LOCATOR.size - _END_64.size
-    if disk or disks > 1 or position != expected or expected < 0:
+    if disk or disks > 1 or position != expected:
         raise _refusal(path, "a 64-bit end of its directory that is not where it should be")
     file.seek(position)
     magic, size, _, _, disk, first_disk, *fields = _END_64.unpack(file.read(_END_64.size))

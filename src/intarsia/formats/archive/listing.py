@@ -81,6 +81,11 @@ class Archive:
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
             raise damaged(self.path, f"a damaged member {quoted(member)}") from error
 
+    def read_large(self, member: str) -> memoryview:
+        """Bytes of a member of any size, which the directory has told."""
+        with self._archive.open(f"{self._root}/{member}") as file:
+            return memoryview(file.read())
+
     def directory(self) -> dict[str, Member]:
         """Where each member lies in the file.
 
@@ -97,7 +102,7 @@ def open_archive(path: Path) -> Iterator[Archive]:
     Raises:
         FormatError: There is no file, it cannot be read, or it is something else; says what it looks like.
     """
-    with _open_file(path) as file:
+    with _open_file(path) as file, _telling_unreadable(path):
         start = file.read(64)
         if not is_zip(start):
             raise foreign(path, kind_of_start(start))
@@ -115,14 +120,23 @@ def open_archive(path: Path) -> Iterator[Archive]:
 
 
 def _open_file(path: Path) -> IO[bytes]:
+    with _telling_unreadable(path):
+        try:
+            if path.is_dir():
+                raise foreign(path, FOLDER)
+            return path.open("rb")
+        except FileNotFoundError as error:
+            raise FormatError(str(path), found="no file", expected=_EXPECTED, fix="Check the path.") from error
+        except ValueError as error:  # it is about the path's text
+            raise OSError(str(error)) from error
+
+
+@contextmanager
+def _telling_unreadable(path: Path) -> Iterator[None]:
     try:
-        if path.is_dir():
-            raise foreign(path, FOLDER)
-        return path.open("rb")
-    except FileNotFoundError as error:
-        raise FormatError(str(path), found="no file", expected=_EXPECTED, fix="Check the path.") from error
-    except (OSError, ValueError) as error:  # a ValueError is about the path's text
-        found = f"that it cannot be read ({getattr(error, 'strerror', None) or error})"
+        yield
+    except OSError as error:
+        found = f"that it cannot be read ({error.strerror or error})"
         fix = "Check the path, and whether you may read it."
         raise FormatError(str(path), found=found, expected=_EXPECTED, fix=fix) from error
 

@@ -10,7 +10,7 @@ from intarsia.errors import FormatError, near_match
 from intarsia.formats.archive.directory import Member
 from intarsia.formats.archive.refusal import quoted
 
-ALLOWED = ("pickle",)
+ALLOWED = ("native", "pickle")
 """What a caller of `load` can allow."""
 
 _NATIVE = re.compile(r"data/aotinductor/.*|.*\.(?:so|dll|dylib|pyd|o|a|lib|exe|cubin|fatbin|ptx|hsaco|spv)", re.DOTALL)
@@ -36,7 +36,7 @@ def checked_words(allow: Iterable[str]) -> frozenset[str]:
         >>> sorted(checked_words(["pickle"]))
         ['pickle']
     """
-    words = frozenset([allow] if isinstance(allow, str) else allow)
+    words = frozenset([allow] if isinstance(allow, str) or not isinstance(allow, Iterable) else allow)
     unknown = sorted(map(str, words.difference(ALLOWED)))
     if unknown:
         raise FormatError(

@@ -6,18 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.export import default_decompositions
 
+from intarsia._torch import run_decompositions
 from intarsia.core.method_names import DESCRIPTION
-from intarsia.errors import ConventionError, FormatError, IntarsiaError, first_line, near_match
+from intarsia.errors import ConventionError, FormatError, IntarsiaError, first_line
 from intarsia.formats.pte.combination import untried_here
 from intarsia.formats.pte.delegates import delegate_engines
 from intarsia.formats.pte.description import describe
 from intarsia.formats.pte.library import import_executorch, lowering
 from intarsia.formats.pte.manager import adopt
+from intarsia.formats.pte.partitioners import Partitioners, partitioners_by_method
 from intarsia.formats.pte.sizes import check_bounds, check_open
 from intarsia.formats.pte.stand_ins import stand_in
-
-Partitioners = Sequence[Any] | Mapping[str, Sequence[Any]] | None
 
 
 def lower_to_edge(
@@ -44,12 +45,13 @@ def lower_to_edge(
     Raises:
         EngineUnavailable: ExecuTorch is not installed, or its versions do not go together.
         EngineError: An engine cannot travel, or was claimed by a partitioner.
-        ConventionError: A name of a method is none, or a size has no upper bound.
+        ConventionError: A name of a method is none or taken, a size has no upper bound, or partitioners do not fit.
         MutationError: A write would be lost.
         FormatError: ExecuTorch refuses a program.
     """
     exir = import_executorch("exir")
-    chosen = _by_method(partitioners, programs)
+    chosen = partitioners_by_method(partitioners, list(programs))
+    _check_constants(constant_methods or {}, list(programs))
     for name, program in programs.items():
         with IntarsiaError.of_method(name):
             check_bounds(program)
@@ -61,7 +63,7 @@ def lower_to_edge(
     with lowering():
         try:
             manager = exir.to_edge_transform_and_lower(
-                {name: one.program for name, one in stand_ins.items()},
+                {name: _decompose_bodies(one.program) for name, one in stand_ins.items()},
                 transform_passes=transform_passes,
                 partitioner=chosen,
                 constant_methods={**(constant_methods or {}), DESCRIPTION: description.to_text()},
@@ -77,21 +79,23 @@ def lower_to_edge(
     return adopt(manager, {name: one.engines for name, one in stand_ins.items()})
 
 
-def _by_method(partitioners: Partitioners, programs: Mapping[str, Any]) -> dict[str, list[Any]]:
-    if partitioners is None:
-        xnnpack = import_executorch("backends.xnnpack.partition.xnnpack_partitioner")
-        return {name: [xnnpack.XnnpackPartitioner()] for name in programs}
-    if not isinstance(partitioners, Mapping):
-        return {name: list(partitioners) for name in programs}
-    unknown = [name for name in partitioners if name not in programs]
-    if unknown:
+def _check_constants(constants: Mapping[str, Any], methods: Sequence[str]) -> None:
+    """Refuse constant methods that would take the place of others; ExecuTorch would write both or one."""
+    taken = [name for name in constants if name in methods or name == DESCRIPTION]
+    if taken:
         raise ConventionError(
-            "partitioners",
-            found=f"some for the method {unknown[0]!r}, which is not there",
-            expected=f"names among {', '.join(programs)}",
-            fix=near_match(unknown[0], programs) or "Name the methods that are saved.",
+            f"constant method {taken[0]!r}",
+            found="a name that is taken",
+            expected=f"another name than {', '.join(methods)} and {DESCRIPTION}",
+            fix="Choose another name.",
         )
-    return {name: list(partitioners.get(name, ())) for name in programs}
+
+
+def _decompose_bodies(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """Partitioners keep operators whole in bodies of operators as well, and take none of them there."""
+    if not any(isinstance(child, torch.fx.GraphModule) for child in program.graph_module.children()):
+        return program
+    return run_decompositions(program, default_decompositions())
 
 
 def _refused(error: Exception) -> FormatError:

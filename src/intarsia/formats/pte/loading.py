@@ -15,7 +15,7 @@ from intarsia.formats.archive.layout import checked_path
 from intarsia.formats.pte.combination import check_combination
 from intarsia.formats.pte.contents import PteContents, identity_of, read_pte
 from intarsia.formats.pte.description import read_boundary, read_positions
-from intarsia.formats.pte.fitness import find_obstacles
+from intarsia.formats.pte.fitness import find_misfits
 from intarsia.formats.pte.layout import damaged
 from intarsia.formats.pte.library import import_executorch
 from intarsia.formats.pte.positions import InputPositions
@@ -74,11 +74,11 @@ def open_pte(path: str | os.PathLike[str], *, rebuild: bool = False, verify: boo
             fix="Load it without verify=True, or save the program with intarsia.save.",
         )
     described = contents.description
-    obstacles = [fault for manifest in described.manifests.values() for fault in find_obstacles(manifest.engines)]
-    if obstacles:
+    misfits = [misfit for manifest in described.manifests.values() for misfit in find_misfits(manifest.engines)]
+    if misfits:
         raise EngineRefused(
             str(path),
-            found=obstacles[0],
+            found=misfits[0],
             expected="engines that were compiled for this machine",
             fix="Save the program again on this machine.",
         )

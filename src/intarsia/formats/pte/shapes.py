@@ -1,7 +1,8 @@
 """The sizes of what an engine returned: ExecuTorch's OpenVINO runtime leaves every output at its largest size.
 
 What the engine wrote stands row-major at the start of that memory. So an output is read from there with the sizes that
-it has in this call, which copies it once. A view would not do: its last size is a quotient that torch bounds too high.
+it has in this call, which copies it once, as one piece: a slice of rows that have its last sizes. Where several sizes
+change, torch may know those of a view as quotients only, and bounds them too high; then it is read element by element.
 """
 
 from __future__ import annotations
@@ -60,10 +61,7 @@ def narrow(graph: Graph, node: Node, value: torch.Tensor) -> Node:
 
 
 def _view(graph: Graph, node: Node, value: torch.Tensor) -> Node:
-    aten = import_executorch("exir.dialects._ops").ops.edge.aten
-    view = graph.call_function(aten.view_copy.default, (node, list(value.shape)))
-    view.meta["val"] = value
-    return view
+    return _call(graph, "view_copy.default", node, [list(value.shape)], value)
 
 
 def _shape(graph: Graph, node: Node) -> list[Any]:
@@ -81,12 +79,36 @@ def _size(graph: Graph, node: Node, axis: int) -> Node:
 
 
 def _read(graph: Graph, output: Node, shape: Sequence[Any]) -> Node:
+    value = output.meta["val"]
+    changing = max(axis for axis, size in enumerate(shape) if not isinstance(size, int)) + 1
+    width = math.prod(shape[changing:])
+    if changing == 1:
+        return _call(graph, "slice_copy.Tensor", output, [0, 0, *_nodes(shape[:1])], value)
+    flat = value.reshape(-1, width)
+    if not _is_known_again(flat, value):
+        strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        return _call(graph, "as_strided_copy.default", output, [_nodes(shape), _nodes(strides), 0], value)
+    rows = _call(graph, "view_copy.default", output, [[-1, width]], flat)
+    part = _call(graph, "slice_copy.Tensor", rows, [0, 0, *_nodes([math.prod(shape[:changing])])], flat)
+    return _call(graph, "view_copy.default", part, [_nodes(shape)], value)
+
+
+def _is_known_again(flat: torch.Tensor, value: torch.Tensor) -> bool:
+    """Whether torch finds the sizes of a value in a view of it, and no quotients."""
+    view = flat.view(value.shape)
+    return [str(size) for size in view.shape] == [str(size) for size in value.shape]
+
+
+def _call(graph: Graph, name: str, node: Node, args: Sequence[Any], value: torch.Tensor) -> Node:
+    operator_name, _, overload = name.partition(".")
     aten = import_executorch("exir.dialects._ops").ops.edge.aten
-    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    sizes, steps = ([getattr(number, "node", number) for number in numbers] for numbers in (shape, strides))
-    result = graph.call_function(aten.as_strided_copy.default, (output, sizes, steps, 0))
-    result.meta["val"] = output.meta["val"]
-    return result
+    call = graph.call_function(getattr(getattr(aten, operator_name), overload), (node, *args))
+    call.meta["val"] = value
+    return call
+
+
+def _nodes(numbers: Sequence[Any]) -> list[Any]:
+    return [getattr(number, "node", number) for number in numbers]
 
 
 def _describe(graph: Graph) -> None:

@@ -17,7 +17,8 @@ def check_bounds(program: torch.export.ExportedProgram) -> None:
     Raises:
         ConventionError: Names the size.
     """
-    sizes = {symbol for node in program.graph.nodes for symbol in _symbols(node)}
+    values = [value for node in program.graph.nodes for value in pytree.tree_leaves(node.meta.get("val"))]
+    sizes = {symbol for value in values if isinstance(value, torch.Tensor) for symbol in symbols_of(value)}
     for size, bounds in program.range_constraints.items():
         lower, upper = int_bounds(bounds)
         if upper is None and size in sizes:
@@ -50,10 +51,8 @@ def check_open(program: torch.export.ExportedProgram) -> None:
                 )
 
 
-def _symbols(node: torch.fx.Node) -> Iterator[Any]:
-    """Symbols in the sizes of what a node gives."""
-    for value in pytree.tree_leaves(node.meta.get("val")):
-        shape: Sequence[Any] = value.shape if isinstance(value, torch.Tensor) else ()
-        for size in shape:
-            if isinstance(size, torch.SymInt):
-                yield from size.node.expr.free_symbols
+def symbols_of(value: Any) -> Iterator[Any]:
+    """Symbols in the sizes of a tensor, or in a number; a value as the metadata of a node has it."""
+    for size in value.shape if isinstance(value, torch.Tensor) else (value,):
+        if isinstance(size, torch.SymInt):
+            yield from size.node.expr.free_symbols

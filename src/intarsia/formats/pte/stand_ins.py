@@ -17,6 +17,7 @@ from intarsia.core.engine_calls import check_places
 from intarsia.core.op import RUN_ENGINE
 from intarsia.core.signature import EngineSignature
 from intarsia.errors import EngineError, MutationError
+from intarsia.formats.boundary import keep_name
 from intarsia.formats.engines.calls import EngineReader
 from intarsia.formats.pte.operators import engine_operator
 from intarsia.formats.pte.positions import guard_positions
@@ -56,10 +57,10 @@ def stand_in(program: torch.export.ExportedProgram) -> StandIns:
     if is_training(program):
         program = run_decompositions(program)  # as ExecuTorch does; it declares what is written in place
     _check_writes(program)
+    check_places(program)
     engines = EngineReader().read(program)
     for name, container in engines.items():
         _check_portable(name, container)
-    check_places(program)
     names = {spec.arg.name: str(spec.target) for spec in program.graph_signature.input_specs if spec.target in engines}
     graph = _copy_graph(program.graph)
     select_by_tensors(graph)
@@ -135,11 +136,6 @@ def _copy_graph(source: Graph) -> Graph:
     for node in source.find_nodes(op="placeholder"):
         keep_name(copies[node], node)
     return graph
-
-
-def keep_name(copy: Node, node: Node) -> None:
-    """Give the copy of a placeholder its name, which a graph changes where Python has a function of that name."""
-    copy.name = copy.target = node.name
 
 
 def _replace(node: Node, name: str, inputs: Sequence[Node]) -> None:

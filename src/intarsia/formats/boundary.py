@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch.export import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import (
@@ -13,11 +11,11 @@ from torch.export.graph_signature import (
     OutputKind,
     OutputSpec,
 )
-from torch.fx import Graph, GraphModule
+from torch.fx import Graph, GraphModule, Node
 
 from intarsia._torch import verifiers_for
 from intarsia.errors import ConventionError
-from intarsia.formats.pte.stand_ins import keep_name
+from intarsia.formats.pte.sizes import symbols_of
 
 
 def boundary_of(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
@@ -40,9 +38,9 @@ def boundary_of(program: torch.export.ExportedProgram) -> torch.export.ExportedP
         if spec.kind is InputKind.USER_INPUT:
             keep_name(graph.node_copy(node), node)
             inputs.append(spec)
-    sizes = {symbol for node in graph.nodes for symbol in _symbols(node.meta.get("val"))}
     count = sum(spec.kind is OutputKind.USER_OUTPUT for spec in program.graph_signature.output_specs)
     graph.output((None,) * count)
+    sizes = {size for node in graph.nodes for size in symbols_of(node.meta.get("val"))}
     outputs = [OutputSpec(OutputKind.USER_OUTPUT, ConstantArgument("", None), None) for _ in range(count)]
     signature = ModuleCallSignature([], [], call.in_spec, call.out_spec, call.forward_arg_names)
     return torch.export.ExportedProgram(
@@ -57,7 +55,6 @@ def boundary_of(program: torch.export.ExportedProgram) -> torch.export.ExportedP
     )
 
 
-def _symbols(value: Any) -> set[Any]:
-    """Symbols in an input: a tensor's sizes, or a number."""
-    numbers = value.shape if isinstance(value, torch.Tensor) else (value,)
-    return set().union(*(number.node.expr.free_symbols for number in numbers if isinstance(number, torch.SymInt)))
+def keep_name(copy: Node, node: Node) -> None:
+    """Give the copy of a placeholder its name, which a graph changes where Python has a function of that name."""
+    copy.name = copy.target = node.name

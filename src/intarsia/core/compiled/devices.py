@@ -1,4 +1,4 @@
-"""GPUs that engines are compiled for."""
+"""GPUs that code is compiled for."""
 
 from __future__ import annotations
 

@@ -1,0 +1,28 @@
+"""What is known of this machine without importing ONNX Runtime."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+# The packages that bring the module `onnxruntime`, each with other providers.
+_PACKAGES = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-directml")
+
+
+@cache
+def find_version() -> str:
+    """Version of the installed ONNX Runtime ("1.32.0"), or "" when there is none."""
+    return next(filter(None, map(_version, _PACKAGES)), "")
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def missing_modules() -> list[str]:
+    """The modules that loading an engine needs and that are not installed."""
+    return [name for name in ("onnxruntime", "onnx") if find_spec(name) is None]

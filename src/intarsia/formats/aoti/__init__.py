@@ -1,0 +1,1 @@
+"""AOTInductor packages of whole programs: torch operators compiled, engines called."""

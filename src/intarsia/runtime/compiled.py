@@ -1,0 +1,211 @@
+"""Programs that AOTInductor compiled, called as the model was."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch.export.graph_signature import InputKind
+
+from intarsia.core.compiled.model import CompiledModel, readable
+from intarsia.core.compiled.positions import OUTSIDE
+from intarsia.errors import ConventionError, EngineError, PositionError, first_line
+from intarsia.runtime.arguments import read_arguments
+from intarsia.runtime.checks import read_checks
+from intarsia.runtime.method_set import MethodSet
+from intarsia.runtime.structure import output_builder
+
+Open = Callable[[], Mapping[str, CompiledModel]]
+
+
+class CompiledFile:
+    """The code of a file, opened at the first call, and the state that its methods share.
+
+    One call runs at a time; others wait for it.
+
+    Args:
+        open_code: Opens the code of all methods, by name.
+        written: Names of the state that calls write.
+    """
+
+    def __init__(self, open_code: Open, written: Collection[str]) -> None:
+        self._open = open_code
+        self._written = frozenset(written)
+        self._models: Mapping[str, CompiledModel] = {}
+        self._initial: dict[str, torch.Tensor] = {}
+        self._live: dict[str, torch.Tensor] = {}
+        self._lock = threading.Lock()
+
+    def run(self, method: str, inputs: Sequence[torch.Tensor]) -> list[Any]:
+        """Run a method on its tensor inputs."""
+        with self._lock:
+            self._prepare()
+            model = self._models[method]
+            return model.run([readable(value, model.device, f"method {method!r}") for value in inputs])
+
+    def state(self) -> Mapping[str, torch.Tensor]:
+        """What calls write, by name: the live tensors."""
+        with self._lock:
+            self._prepare()
+        return MappingProxyType(self._live)
+
+    def reset(self) -> None:
+        """Give what calls write its initial values."""
+        with self._lock:
+            for name, value in self._initial.items():
+                self._live[name].copy_(value)
+
+    def fresh(self) -> CompiledFile:
+        """The same code on state of its own."""
+        return CompiledFile(self._open, self._written)
+
+    def _prepare(self) -> None:
+        """Open the code, and let all methods write the same tensors."""
+        if self._models:
+            return
+        models = self._open()
+        for model in models.values():
+            for name, value in model.state().items():
+                if name in self._written and name not in self._live:
+                    self._initial[name], self._live[name] = value.clone(), value.clone()
+        for model in models.values():
+            model.place({name: self._live[name] for name in model.state().keys() & self._live.keys()})
+        self._models = models
+
+
+class CompiledProgram:
+    """A method of an AOTInductor package. A call takes the model's own arguments and gives the model's own structure.
+
+    What is refused before a call is what a `Program` refuses. What it returns is memory of its own, also where the
+    model returns an input or its state. Code of the file runs from the first call on. A call that fails while it runs
+    may have written some state.
+
+    Args:
+        name: Name of the method.
+        boundary: A program with the inputs, ranges and structures of the method.
+        file: What runs it.
+        written: Names of the inputs that it writes.
+    """
+
+    def __init__(
+        self, name: str, boundary: torch.export.ExportedProgram, file: CompiledFile, written: Collection[str] = ()
+    ) -> None:
+        self.name = name
+        self._boundary = boundary
+        self._file = file
+        self._written = frozenset(written)
+        self._arguments = read_arguments(boundary)
+        self._checks = read_checks(boundary, self._arguments.leaf_names)
+        inputs = [spec for spec in boundary.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
+        self._is_written = [spec.arg.name in self._written for spec in inputs]
+        spec = boundary.call_spec.out_spec
+        if spec is None:
+            raise ConventionError(
+                f"method {name!r}", found="no output structure", expected="one", fix="Save the program again."
+            )
+        self._build = output_builder(spec)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the method once.
+
+        Raises:
+            ArgumentError: An argument is missing, unknown, or does not fit; names the argument and what is allowed.
+            PositionError: A position is outside of the tensor that it counts in.
+            EngineRefused: At the first call: this machine does not take the code.
+            EngineError: The code, or an engine in it, fails.
+            FormatError: At the first call: the file is damaged.
+        """
+        inputs = self._arguments.flatten(args, kwargs)
+        self._checks.run(inputs)
+        given = [leaf for leaf in inputs if isinstance(leaf, torch.Tensor)]
+        row_major = [leaf.detach().contiguous() for leaf in given]
+        try:
+            outputs = self._file.run(self.name, row_major)
+        except RuntimeError as error:
+            raise self._failure(error) from error
+        for leaf, is_written in zip(inputs, self._is_written, strict=True):
+            if is_written:
+                self._write_back(leaf, row_major[next(i for i, other in enumerate(given) if other is leaf)])
+        return self._build(outputs)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """What can be called, by name; a program of one method is called itself."""
+        return (self.name,)
+
+    @property
+    def state(self) -> Mapping[str, torch.Tensor]:
+        """What calls write, by name: the live tensors. Other state is in the code. Opens the code."""
+        return self._file.state()
+
+    def reset(self) -> None:
+        """Give the state that calls write its initial values, for all methods of the file."""
+        self._file.reset()
+
+    def session(self) -> CompiledProgram:
+        """The same method on a state of its own. Its code is opened anew: weights and engines are not shared."""
+        return self.on(self._file.fresh())
+
+    def on(self, file: CompiledFile) -> CompiledProgram:
+        """This method of another opening of the file."""
+        return CompiledProgram(self.name, self._boundary, file, self._written)
+
+    def __repr__(self) -> str:
+        lines = [f"  input   {entry}" for entry in self._checks.inputs]
+        lines += [f"  writes  {name}" for name in sorted(self._written)]
+        return "\n".join([f"Method {self.name!r} of an AOTInductor package", *lines])
+
+    @staticmethod
+    def _write_back(leaf: torch.Tensor, written: torch.Tensor) -> None:
+        if leaf.data_ptr() != written.data_ptr() or leaf.stride() != written.stride():
+            leaf.detach().copy_(written)
+
+    def _failure(self, error: RuntimeError) -> EngineError | PositionError:
+        told = first_line(error)
+        if told.startswith(OUTSIDE):
+            return PositionError(
+                f"method {self.name!r}",
+                found=told,
+                expected="one inside",
+                consequence="State may have been written: reset it.",
+                fix="Pass positions inside of it.",
+            )
+        return EngineError(
+            f"method {self.name!r}",
+            found=f"that its code cannot run ({told})",
+            expected="a result",
+            fix="Run the program that it was compiled of, which tells more.",
+        )
+
+
+class CompiledMethods(MethodSet[CompiledProgram]):
+    """The methods of an AOTInductor package, as attributes. All have one state.
+
+    Args:
+        programs: By the names of their methods.
+        file: What runs them.
+    """
+
+    def __init__(self, programs: Mapping[str, CompiledProgram], file: CompiledFile) -> None:
+        self._programs = dict(programs)
+        self._file = file
+
+    @property
+    def state(self) -> Mapping[str, torch.Tensor]:
+        """What calls write, by name: the live tensors. Opens the code."""
+        return self._file.state()
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self._programs.values()))
+
+    def reset(self) -> None:
+        """Give all state its initial values."""
+        self._file.reset()
+
+    def session(self) -> CompiledMethods:
+        """The same methods on a state of their own. Their code is opened anew: weights and engines are not shared."""
+        file = self._file.fresh()
+        return CompiledMethods({name: one.on(file) for name, one in self._programs.items()}, file)

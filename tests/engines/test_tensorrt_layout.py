@@ -1,0 +1,157 @@
+"""Modules and engines of Torch-TensorRT that are not as they are known: one clear error each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.fx import GraphModule
+
+import intarsia
+from builders.hybrids import hybrid, tensor
+from builders.tensorrt import PythonTorchTensorRTModule, TorchTensorRTModule, compiled, fields, sizes
+from intarsia.engines.tensorrt.layout import EngineInfo
+from intarsia.errors import HybridError
+
+X = tensor(1, 2, 4)
+
+
+def around(part: torch.nn.Module) -> GraphModule:
+    return compiled(hybrid(lambda g: g.part("acc", g.placeholder("x")), {"acc": part}), (X,))
+
+
+def python_part(**options: Any) -> TorchTensorRTModule:
+    return TorchTensorRTModule("ftrt:relu", ["x"], ["output0"], python=True, **options)
+
+
+@pytest.mark.parametrize(("version", "count"), [("8", 11), ("9", 12), ("10", 13)])
+def test_known_layouts(version: str, count: int) -> None:
+    found = EngineInfo.read(fields("ftrt:relu", ["a", "b"], ["c"], version=version, several_devices="1")[:count], "it")
+    assert (found.plan, found.inputs, found.outputs) == (b"ftrt:relu", ("a", "b"), ("c",))
+    assert (found.capability, found.device, found.platform) == ("8.9", "NVIDIA L4", "linux_x86_64")
+    assert (found.several_devices, dict(found.into)) == (count > 11, {})
+
+
+def test_aliases_are_read_by_name() -> None:
+    given = fields("ftrt:relu", ["a", "b"], ["c", "d", "e"], aliases="e@a@kv_cache_update%d@b@user")
+    assert EngineInfo.read(given, "it").into == {2: 0, 1: 1}
+
+
+@pytest.mark.parametrize(
+    ("changed", "cut", "found"),
+    [
+        ({"version": "11"}, 13, r"an engine of layout \(ABI\) '11' with 13 texts, expected 8 \(11 texts\) or 9"),
+        ({"version": "10"}, 12, r"an engine of layout \(ABI\) '10' with 12 texts"),
+        ({"device": "0%8"}, 13, "an engine whose list cannot be read"),
+        ({"aliases": "c@none@user"}, 13, "an engine whose list cannot be read"),
+    ],
+)
+def test_other_lists(changed: dict[str, str], cut: int, found: str) -> None:
+    with pytest.raises(HybridError, match=f"it: found {found}"):
+        EngineInfo.read(fields("ftrt:relu", ["x"], ["c"], **changed)[:cut], "it")
+
+
+def test_a_plan_that_is_not_base64() -> None:
+    given = fields("ftrt:relu", ["x"], ["c"])
+    given[3] = "no base64!"
+    with pytest.raises(HybridError, match="cannot be read"):
+        EngineInfo.read(given, "it")
+
+
+def test_a_list_of_an_unknown_layout_in_a_hybrid() -> None:
+    with pytest.raises(HybridError, match=r"partition 'acc': found an engine of layout \(ABI\) '11'"):
+        intarsia.export(around(python_part(changed={"version": "11"})))
+
+
+def test_a_cpp_runtime_of_an_unknown_layout(runtime: None) -> None:
+    subject = around(TorchTensorRTModule("ftrt:relu", ["x"], ["output0"]))
+    torch.ops.tensorrt.set_abi_version("11")
+    try:
+        with pytest.raises(HybridError, match=r"partition 'acc': found an engine of layout \(ABI\) '11', expected"):
+            intarsia.export(subject)
+    finally:
+        torch.ops.tensorrt.set_abi_version("10")
+
+
+@pytest.mark.parametrize("name", ["input_binding_names", "output_binding_names", "engine"])
+def test_a_module_without_what_it_should_have(name: str) -> None:
+    subject = around(python_part())
+    delattr(subject.acc, name)
+    with pytest.raises(HybridError, match="partition 'acc': found a TorchTensorRTModule without input_binding_names"):
+        intarsia.export(subject)
+
+
+def test_another_kind_of_module() -> None:
+    kind = type("NewModule", (PythonTorchTensorRTModule,), {"__module__": "torch_tensorrt.dynamo"})
+    with pytest.raises(HybridError, match="partition 'acc': found a NewModule of Torch-TensorRT, expected a Torch"):
+        intarsia.export(around(kind("ftrt:relu", ["x"], ["output0"])))
+
+
+def test_a_module_whose_engine_was_not_set_up() -> None:
+    subject = around(python_part())
+    subject.acc.engine = None
+    with pytest.raises(HybridError, match=r"lazy_engine_init.*Call setup_engine\(\)"):
+        intarsia.export(subject)
+
+
+def test_a_module_without_an_engine() -> None:
+    subject = around(python_part())
+    subject.acc.engine = subject.acc.serialized_engine = None
+    with pytest.raises(HybridError, match="found a TorchTensorRTModule without an engine"):
+        intarsia.export(subject)
+
+
+def test_a_module_of_the_old_kind_that_cannot_be_read() -> None:
+    subject = around(PythonTorchTensorRTModule("ftrt:relu", ["x"], ["output0"]))
+    del subject.acc.target_device_properties
+    with pytest.raises(HybridError, match="found a PythonTorchTensorRTModule that cannot be read"):
+        intarsia.export(subject)
+
+
+@pytest.mark.parametrize(
+    ("flag", "found"), [("needs_allocator", "sizes that are known only when"), ("several_devices", "on other GPUs")]
+)
+def test_an_engine_that_no_container_can_hold(flag: str, found: str) -> None:
+    with pytest.raises(HybridError, match=f"{found}.*No container can hold the engine"):
+        intarsia.export(around(python_part(changed={flag: "1"})))
+
+
+def test_a_call_that_does_not_fit() -> None:
+    subject = around(python_part())
+    subject.acc.input_binding_names.append("y")
+    with pytest.raises(HybridError, match="found a call with 1 arguments, expected 2: x, y"):
+        intarsia.export(subject)
+
+
+def test_outputs_that_do_not_fit() -> None:
+    subject = around(python_part())
+    subject.acc.output_binding_names.append("output1")
+    with pytest.raises(HybridError, match="that are not the 1 of the module"):
+        intarsia.export(subject)
+
+
+def test_a_call_that_nothing_describes() -> None:
+    subject = around(python_part())
+    subject.graph.find_nodes(op="call_module")[0].meta.clear()
+    with pytest.raises(HybridError, match="neither metadata of its call that fits, nor sizes"):
+        intarsia.export(subject)
+
+
+def test_a_size_that_no_input_tells() -> None:
+    subject = around(python_part(shapes=sizes([[2, 4]], [["u0", 4]])))
+    subject.graph.find_nodes(op="call_module")[0].meta.clear()
+    with pytest.raises(HybridError, match="an output of the size u0, which no input tells"):
+        intarsia.export(subject)
+
+
+def test_fewer_outputs_than_writes_beside_the_graph() -> None:
+    subject = around(python_part())
+    subject.meta["_copyback_mutation_buffers"] = ["a", "b"]
+    with pytest.raises(HybridError, match="fewer than the 2 values of buffers"):
+        intarsia.export(subject)
+
+
+def test_another_word_for_engines() -> None:
+    with pytest.raises(intarsia.errors.ArgumentError, match="found 'byte', expected 'objects' or 'bytes'"):
+        intarsia.export(around(python_part()), engines="byte")  # type: ignore[call-overload]
