@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
 import torch
 from torch.fx import Node
 
@@ -68,3 +71,37 @@ def check_positions(  # noqa: PLR0917 - called by generated code
             consequence=consequence,
             fix=fix,
         )
+
+
+class InputPositions(NamedTuple):
+    """An input that holds positions, and what they may be.
+
+    Attributes:
+        input: Its number, among an engine's inputs or a program's flat ones.
+        name: Its name.
+        dim: Dim that the positions count along.
+        size: Size of that dim.
+        counts_back: Whether -1 is the last position.
+    """
+
+    input: int
+    name: str
+    dim: int
+    size: int
+    counts_back: bool
+
+    def check(self, inputs: Sequence[Any], subject: str) -> None:
+        """Refuse inputs of which this one is out of range.
+
+        Args:
+            inputs: All of them.
+            subject: What the input is called before its name.
+
+        Raises:
+            PositionError: It is.
+
+        Example:
+            >>> InputPositions(0, "ids", dim=0, size=8, counts_back=True).check([torch.tensor([-8, 7])], "input")
+        """
+        fix = "Pass positions inside of the tensor that is read."
+        check_positions(inputs[self.input], self.dim, self.size, self.counts_back, f"{subject} {self.name!r}", "", fix)

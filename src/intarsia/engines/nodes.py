@@ -14,6 +14,12 @@ from intarsia.core.signature import SHORT_NAMES
 # Python's operators on sizes; sizes are never negative, and fit in 32 bits.
 SIZE_ARITHMETIC = frozenset({operator.add, operator.floordiv, operator.mul, operator.sub})
 
+COMPARISONS = frozenset(
+    f"{name}.{kind}" for name in ("eq", "ne", "lt", "le", "gt", "ge") for kind in ("Scalar", "Tensor")
+)
+
+CASTS = frozenset({"_to_copy.default"})
+
 # Operators with an optional dropout; a call that drops nothing draws no random numbers.
 _DROPOUTS = frozenset({"scaled_dot_product_attention.default"})
 

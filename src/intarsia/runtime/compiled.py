@@ -12,11 +12,9 @@ from torch.export.graph_signature import InputKind
 
 from intarsia.core.compiled.model import CompiledModel, readable
 from intarsia.core.compiled.positions import OUTSIDE
-from intarsia.errors import ConventionError, EngineError, PositionError, first_line
-from intarsia.runtime.arguments import read_arguments
-from intarsia.runtime.checks import read_checks
+from intarsia.errors import EngineError, PositionError, first_line
+from intarsia.runtime.boundary import Boundary
 from intarsia.runtime.method_set import MethodSet
-from intarsia.runtime.structure import output_builder
 
 Open = Callable[[], Mapping[str, CompiledModel]]
 
@@ -94,19 +92,12 @@ class CompiledProgram:
         self, name: str, boundary: torch.export.ExportedProgram, file: CompiledFile, written: Collection[str] = ()
     ) -> None:
         self.name = name
-        self._boundary = boundary
+        self._program = boundary
+        self._boundary = Boundary(name, boundary)
         self._file = file
         self._written = frozenset(written)
-        self._arguments = read_arguments(boundary)
-        self._checks = read_checks(boundary, self._arguments.leaf_names)
         inputs = [spec for spec in boundary.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
         self._is_written = [spec.arg.name in self._written for spec in inputs]
-        spec = boundary.call_spec.out_spec
-        if spec is None:
-            raise ConventionError(
-                f"method {name!r}", found="no output structure", expected="one", fix="Save the program again."
-            )
-        self._build = output_builder(spec)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the method once.
@@ -118,8 +109,7 @@ class CompiledProgram:
             EngineError: The code, or an engine in it, fails.
             FormatError: At the first call: the file is damaged.
         """
-        inputs = self._arguments.flatten(args, kwargs)
-        self._checks.run(inputs)
+        inputs = self._boundary.take(args, kwargs)
         given = [leaf for leaf in inputs if isinstance(leaf, torch.Tensor)]
         row_major = [leaf.detach().contiguous() for leaf in given]
         try:
@@ -129,7 +119,7 @@ class CompiledProgram:
         for leaf, is_written in zip(inputs, self._is_written, strict=True):
             if is_written:
                 self._write_back(leaf, row_major[next(i for i, other in enumerate(given) if other is leaf)])
-        return self._build(outputs)
+        return self._boundary.give(outputs)
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -151,10 +141,10 @@ class CompiledProgram:
 
     def on(self, file: CompiledFile) -> CompiledProgram:
         """This method of another opening of the file."""
-        return CompiledProgram(self.name, self._boundary, file, self._written)
+        return CompiledProgram(self.name, self._program, file, self._written)
 
     def __repr__(self) -> str:
-        lines = [f"  input   {entry}" for entry in self._checks.inputs]
+        lines = self._boundary.describe()
         lines += [f"  writes  {name}" for name in sorted(self._written)]
         return "\n".join([f"Method {self.name!r} of an AOTInductor package", *lines])
 

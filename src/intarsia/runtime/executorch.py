@@ -8,11 +8,9 @@ from typing import Any, NoReturn
 
 import torch
 
-from intarsia.errors import ConventionError, EngineError, StateError, first_line
-from intarsia.runtime.arguments import read_arguments
-from intarsia.runtime.checks import read_checks
+from intarsia.errors import EngineError, StateError, first_line
+from intarsia.runtime.boundary import Boundary
 from intarsia.runtime.method_set import MethodSet
-from intarsia.runtime.structure import output_builder
 
 Run = Callable[[Sequence[Any]], Sequence[Any]]
 Load = Callable[[], Mapping[str, Run]]
@@ -65,16 +63,9 @@ class ExecutorchProgram:
 
     def __init__(self, name: str, boundary: torch.export.ExportedProgram, file: LoadedFile) -> None:
         self.name = name
-        self._boundary = boundary
+        self._program = boundary
+        self._boundary = Boundary(name, boundary)
         self._file = file
-        self._arguments = read_arguments(boundary)
-        self._checks = read_checks(boundary, self._arguments.leaf_names)
-        spec = boundary.call_spec.out_spec
-        if spec is None:
-            raise ConventionError(
-                f"method {name!r}", found="no output structure", expected="one", fix="Save the program again."
-            )
-        self._build = output_builder(spec)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the method once.
@@ -83,8 +74,7 @@ class ExecutorchProgram:
             ArgumentError: An argument is missing, unknown, or does not fit; names the argument and what is allowed.
             EngineError: ExecuTorch fails.
         """
-        inputs = self._arguments.flatten(args, kwargs)
-        self._checks.run(inputs)
+        inputs = self._boundary.take(args, kwargs)
         given = [leaf.detach().contiguous() if isinstance(leaf, torch.Tensor) else leaf for leaf in inputs]
         try:
             outputs = self._file.run(self.name, given)
@@ -95,7 +85,7 @@ class ExecutorchProgram:
                 expected="a result",
                 fix="Run the .pt2 file of the program, which tells more.",
             ) from error
-        return self._build(list(outputs))
+        return self._boundary.give(outputs)
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -108,7 +98,7 @@ class ExecutorchProgram:
 
     def session(self) -> ExecutorchProgram:
         """The same method on a state of its own. It is loaded anew: engines and weights are not shared."""
-        return ExecutorchProgram(self.name, self._boundary, self._file.fresh())
+        return ExecutorchProgram(self.name, self._program, self._file.fresh())
 
     @property
     def state(self) -> NoReturn:
@@ -120,7 +110,7 @@ class ExecutorchProgram:
         raise _hidden_state()
 
     def __repr__(self) -> str:
-        lines = [f"  input   {entry}" for entry in self._checks.inputs]
+        lines = self._boundary.describe()
         return "\n".join([f"Method {self.name!r} of an ExecuTorch program", *lines])
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+
+from intarsia.engines import installation
 
 # The packages that bring the module `onnxruntime`, each with other providers.
 _PACKAGES = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-directml")
@@ -13,14 +14,7 @@ _PACKAGES = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxrunt
 @cache
 def find_version() -> str:
     """Version of the installed ONNX Runtime ("1.32.0"), or "" when there is none."""
-    return next(filter(None, map(_version, _PACKAGES)), "")
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
+    return installation.find_version(*_PACKAGES)
 
 
 def missing_modules() -> list[str]:

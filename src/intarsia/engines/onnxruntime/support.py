@@ -10,6 +10,8 @@ import torch
 from intarsia._torch import OpOverload, schema_of
 from intarsia.core.signature import SHORT_NAMES
 from intarsia.engines.nodes import (
+    CASTS,
+    COMPARISONS,
     SIZE_ARITHMETIC,
     draws_numbers,
     is_size,
@@ -21,7 +23,7 @@ from intarsia.engines.nodes import (
 from intarsia.engines.onnxruntime.faults import known_fault
 from intarsia.engines.onnxruntime.library import element_types
 from intarsia.engines.onnxruntime.registry import is_registered
-from intarsia.engines.onnxruntime.table import ADDED, CASTS, CHOOSERS, COMPARISONS, DTYPES, MOVERS, PLAIN, PROMOTED
+from intarsia.engines.onnxruntime.table import ADDED, CHOOSERS, DTYPES, MOVERS, PLAIN, PROMOTED
 
 
 def reason_against(node: torch.fx.Node) -> str | None:

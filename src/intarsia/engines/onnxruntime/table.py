@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import torch
 
+from intarsia.engines.nodes import CASTS, COMPARISONS
+
 # The exporter decomposes these into others that it translates.
 ADDED = frozenset(
     {
@@ -88,12 +90,6 @@ _FILLERS = frozenset(
         "zeros_like.default",
     }
 )
-
-COMPARISONS = frozenset(
-    f"{name}.{kind}" for name in ("eq", "ne", "lt", "le", "gt", "ge") for kind in ("Scalar", "Tensor")
-)
-
-CASTS = frozenset({"_to_copy.default"})
 
 _LOGIC = frozenset(
     {

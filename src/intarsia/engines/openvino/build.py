@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -29,7 +28,7 @@ def build_engine(program: torch.export.ExportedProgram, options: Mapping[str, An
     """Convert and compile a program; see `OpenVINOBackend.build`."""
     openvino = import_openvino()
     properties = complete_options(options)
-    positions = [asdict(found) for found in find_input_positions(program)]
+    positions = [found._asdict() for found in find_input_positions(program)]
     model, widened = _convert(program)
     source = pack_model(model)
     compiled = compile_model(model, properties)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from intarsia.core.backend import POSITIONS, WIDENED
+from intarsia.core.positions import InputPositions
 from intarsia.engines.openvino.library import (
     DEVICE,
     complete_options,
@@ -18,7 +19,6 @@ from intarsia.engines.openvino.library import (
     find_core,
     import_openvino,
 )
-from intarsia.engines.openvino.positions import InputPositions
 from intarsia.engines.openvino.source import unpack_model
 from intarsia.errors import ArgumentError, EngineBuildFailed, EngineError, EngineRefused, shorten
 
@@ -59,7 +59,7 @@ class OpenVINOEngine:
             EngineError: OpenVINO fails.
         """
         for positions in self._positions:
-            positions.check(inputs[positions.input])
+            positions.check(inputs, "engine input")
         # OpenVINO keeps no reference to memory that it is handed: these lists do until the call has ended.
         held = [_readable(i, tensor) for i, tensor in enumerate(inputs)]
         try:

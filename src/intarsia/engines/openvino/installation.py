@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from intarsia.engines import installation
 
 _PROCESSORS = Path("/proc/cpuinfo")
 
@@ -12,10 +13,7 @@ _PROCESSORS = Path("/proc/cpuinfo")
 @cache
 def find_version() -> str:
     """Version of the installed OpenVINO ("2025.4.1"), or "" when there is none."""
-    try:
-        return version("openvino")
-    except PackageNotFoundError:
-        return ""
+    return installation.find_version("openvino")
 
 
 @cache

@@ -6,7 +6,6 @@ An index outside of a tensor makes OpenVINO read zeros or another row, drop a wr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -15,10 +14,9 @@ from torch.export.graph_signature import InputKind
 
 from intarsia._torch import OpOverload
 from intarsia.core.dim import Size
-from intarsia.core.positions import check_positions
-from intarsia.engines.nodes import operator_name
+from intarsia.core.positions import InputPositions
+from intarsia.engines.nodes import CASTS, operator_name
 from intarsia.engines.openvino.table import (
-    CASTS,
     INDEX_ARGUMENTS,
     MASK_ARGUMENTS,
     MOVERS,
@@ -54,37 +52,6 @@ class _Position(NamedTuple):
             return False
         least = -self.size if self.counts_back else 0
         return values.numel() == 0 or (int(values.min()) >= least and int(values.max()) < self.size)
-
-
-@dataclass(frozen=True)
-class InputPositions:
-    """An input of an engine that holds positions, and what they may be.
-
-    Attributes:
-        input: Position of the input among the engine's.
-        name: Name of the input's node in the partition.
-        dim: Dim that the positions count along.
-        size: Size of that dim.
-        counts_back: Whether -1 is the last position.
-    """
-
-    input: int
-    name: str
-    dim: int
-    size: int
-    counts_back: bool
-
-    def check(self, index: torch.Tensor) -> None:
-        """Refuse an index that OpenVINO would not.
-
-        Args:
-            index: The input: an integer tensor.
-
-        Raises:
-            PositionError: An element is out of range.
-        """
-        subject, fix = f"engine input {self.name!r}", "Pass positions inside of the tensor that is read."
-        check_positions(index, self.dim, self.size, self.counts_back, subject, "", fix)
 
 
 def reason_against_positions(node: Node, stays_in_torch: Callable[[Node], bool]) -> str | None:

@@ -10,6 +10,8 @@ import torch
 from intarsia._torch import OpOverload, schema_of
 from intarsia.core.signature import SHORT_NAMES
 from intarsia.engines.nodes import (
+    CASTS,
+    COMPARISONS,
     SIZE_ARITHMETIC,
     draws_numbers,
     is_size,
@@ -21,8 +23,6 @@ from intarsia.engines.openvino.faults import known_fault
 from intarsia.engines.openvino.library import element_types
 from intarsia.engines.openvino.positions import reason_against_positions
 from intarsia.engines.openvino.table import (
-    CASTS,
-    COMPARISONS,
     INDEX_ARGUMENTS,
     LOGIC,
     MASK_ARGUMENTS,

@@ -101,12 +101,6 @@ MOVERS = frozenset(
     }
 )
 
-COMPARISONS = frozenset(
-    f"{name}.{kind}" for name in ("eq", "ne", "lt", "le", "gt", "ge") for kind in ("Scalar", "Tensor")
-)
-
-CASTS = frozenset({"_to_copy.default"})
-
 # Operators on truth values; on integers they are arithmetic.
 LOGIC = frozenset(
     {

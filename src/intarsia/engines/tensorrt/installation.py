@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+
+from intarsia.engines import installation
 
 _PACKAGES = ("tensorrt", "tensorrt-cu13", "tensorrt-cu12")
 
@@ -11,14 +12,7 @@ _PACKAGES = ("tensorrt", "tensorrt-cu13", "tensorrt-cu12")
 @cache
 def find_version() -> str:
     """Version of the installed TensorRT ("10.13.3.9"), or "" when there is none."""
-    return next(filter(None, map(_version, _PACKAGES)), "")
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
+    return installation.find_version(*_PACKAGES)
 
 
 def find_capability() -> tuple[int, int] | None:

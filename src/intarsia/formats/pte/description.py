@@ -12,6 +12,7 @@ import torch
 
 from intarsia._torch import deserialize_graph, serialize_graph
 from intarsia.core.container import EngineContainer
+from intarsia.core.positions import InputPositions
 from intarsia.formats.boundary import boundary_of
 from intarsia.formats.contents import Contents, Method
 from intarsia.formats.description import describe as describe_program
@@ -20,7 +21,7 @@ from intarsia.formats.judgement.typed import check_types
 from intarsia.formats.loading import telling, unknown_container
 from intarsia.formats.manifest import EngineEntry
 from intarsia.formats.pte.contents import Description
-from intarsia.formats.pte.positions import InputPositions, find_positions
+from intarsia.formats.pte.positions import find_positions
 
 
 def describe(

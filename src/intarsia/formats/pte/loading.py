@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from intarsia.core.positions import InputPositions
 from intarsia.errors import EngineRefused, FormatError, first_line
 from intarsia.formats.archive.layout import checked_path
 from intarsia.formats.pte.combination import check_combination
@@ -18,7 +19,6 @@ from intarsia.formats.pte.description import read_boundary, read_positions
 from intarsia.formats.pte.fitness import find_misfits
 from intarsia.formats.pte.layout import damaged
 from intarsia.formats.pte.library import import_executorch
-from intarsia.formats.pte.positions import InputPositions
 
 Run = Callable[[Sequence[Any]], Sequence[Any]]
 
@@ -127,6 +127,6 @@ def _load(path: Path, contents: PteContents, positions: Mapping[str, Sequence[In
 def _run(program: Any, name: str, positions: Sequence[InputPositions], inputs: Sequence[Any]) -> Sequence[Any]:
     """Run a method; a method whose program is gone would read memory that was freed."""
     for one in positions:
-        one.check(inputs)
+        one.check(inputs, "input")
     outputs: Sequence[Any] = program.load_method(name).execute(inputs)
     return outputs

@@ -7,7 +7,7 @@ finds computed positions too, and works in whatever runs the file.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.export.graph_signature import InputKind
@@ -16,36 +16,9 @@ from torch.fx import Graph, Node
 from intarsia.core.backend import POSITIONS
 from intarsia.core.container import EngineContainer
 from intarsia.core.op import RUN_ENGINE
-from intarsia.core.positions import check_positions, source_of
+from intarsia.core.positions import InputPositions, source_of
 
 aten = torch.ops.aten
-
-
-class InputPositions(NamedTuple):
-    """An input of a program that holds positions, and what they may be.
-
-    Attributes:
-        input: Number of the input, flat.
-        name: Its name.
-        dim: Dim that the positions count along.
-        size: Size of that dim.
-        counts_back: Whether -1 is the last position.
-    """
-
-    input: int
-    name: str
-    dim: int
-    size: int
-    counts_back: bool
-
-    def check(self, inputs: Sequence[Any]) -> None:
-        """Refuse flat inputs of which this one is out of range.
-
-        Raises:
-            PositionError: It is.
-        """
-        subject, fix = f"input {self.name!r}", "Pass positions inside of the tensor that is read."
-        check_positions(inputs[self.input], self.dim, self.size, self.counts_back, subject, "", fix)
 
 
 def find_positions(
