@@ -123,7 +123,7 @@ def measure_memory(engines: int, size_mb: int) -> None:
         hybrid = intarsia.compile(model, (torch.randn(2, layers[0].in_features),), torch_executed_ops={"aten.gelu"})
         intarsia.save(hybrid, f"{folder}/large.pt2")
         command = [sys.executable, __file__, "save-one", "--folder", folder]
-        subprocess.run(command, check=True)  # noqa: S603 - ourselves
+        subprocess.run(command, check=True)
 
 
 def build_layer(size_mb: int) -> torch.nn.Linear:
@@ -175,7 +175,7 @@ def main() -> None:
         for part in options.parts:
             rounds = ["--rounds", str(options.rounds)] if options.rounds else []
             sizes = ["--engines", str(options.engines), "--size-mb", str(options.size_mb)]
-            subprocess.run([sys.executable, __file__, part, *rounds, *sizes], check=True)  # noqa: S603 - ourselves
+            subprocess.run([sys.executable, __file__, part, *rounds, *sizes], check=True)
 
 
 if __name__ == "__main__":
