@@ -338,7 +338,8 @@ def export_to_onnx(program: torch.export.ExportedProgram, registry: OnnxRegistry
     from torch.onnx._internal.exporter import _core
 
     _forget_derived_sizes(program)
-    with _quiet_exporter():
+    # Where gradients are recorded, what the exporter runs has other layouts (attention) than what was captured.
+    with _quiet_exporter(), torch.no_grad():
         return _core.export(program, registry=registry, opset_version=registry.opset_version, verbose=False).model
 
 

@@ -17,8 +17,8 @@ def test_hybrid_and_file_answer_like_the_model(name: str, tmp_path: Path) -> Non
     args, kwargs = case.calls()[0]
     hybrid = intarsia.compile(case.build(), args, kwargs, dynamic_shapes=case.dynamic_shapes, backend="onnxruntime")
     coverage = intarsia.coverage(hybrid)
-    assert coverage.failed == () or name == "T5", "one partition of T5 cannot be exported again, and stays in torch"
-    assert sum(one.place != "torch" for one in coverage.placements) > len(coverage.placements) / 2
+    assert coverage.failed == ()
+    assert sum(one.place != "torch" for one in coverage.placements) > 0.9 * len(coverage.placements)
     intarsia.save(intarsia.export(hybrid), tmp_path / "model.pt2")
     for subject in (hybrid, intarsia.load(tmp_path / "model.pt2")):
         model = case.build()
