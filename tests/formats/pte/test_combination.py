@@ -73,5 +73,6 @@ def test_the_doctor_tells_what_crashes_and_what_was_not_tried(monkeypatch: pytes
 def test_what_executorch_refuses_is_told_with_the_versions_that_were_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(combination, "_version", {"executorch": "9.0", "openvino": ""}.__getitem__)
     monkeypatch.setitem(sys.modules, "executorch", None)
+    monkeypatch.setitem(sys.modules, "executorch.exir", None)  # another test may have imported it
     with pytest.raises(EngineUnavailable, match=r"cannot be imported .*executorch 1.5.1, not with 9.0\."):
         import_executorch("exir")

@@ -65,9 +65,10 @@ def open_aoti(
         UnsupportedVersion: A newer intarsia wrote it.
     """
     path = checked_path(path)
-    _check_request(path, checked_words(allow), rebuild=rebuild)
+    words = checked_words(allow)
     with open_archive(path) as archive:
         directory = archive.directory()
+        _check_request(path, archive, words, rebuild=rebuild)
         contents = contents_of(archive, directory)
         compare_members(path, directory, contents)
         check_byte_order(archive)
@@ -97,11 +98,12 @@ def _is_ours(archive: Archive) -> bool:
     return MANIFEST_MEMBER in archive.members and any(name.startswith(CODE) for name in archive.members)
 
 
-def _check_request(path: Path, allow: Collection[str], *, rebuild: bool) -> None:
+def _check_request(path: Path, archive: Archive, allow: Collection[str], *, rebuild: bool) -> None:
     if "native" not in allow:
+        code = next(name for name in archive.members if name.startswith(CODE))
         raise FormatError(
             str(path),
-            found="an AOTInductor package, which is native code",
+            found=f"the member {code!r}, which is native code of an AOTInductor package",
             expected="none that was not allowed",
             consequence="The first call would run code of the file, whatever that does.",
             fix='Where you trust the file: load it with allow={"native"} (--allow native).',
