@@ -274,7 +274,7 @@ def load(
         return _load_pte(path, engines=engines, verify=verify)
     if is_package(path):
         return _load_aoti(path, allow=allow, engines=engines, verify=verify)
-    return load_pt2(path, allow=allow, engines=engines, verify=verify)
+    return _load_graphs(path, allow=allow, engines=engines, verify=verify)
 
 
 def load_pt2(
@@ -288,6 +288,12 @@ def load_pt2(
             expected="a file of graphs",
             fix='Call what intarsia.load(path, allow={"native"}) returns, or take the program that was compiled.',
         )
+    return _load_graphs(path, allow=allow, engines=engines, verify=verify)
+
+
+def _load_graphs(
+    path: str | os.PathLike[str], *, allow: Iterable[str], engines: Engines, verify: bool
+) -> Program | Methods:
     loaded = load_methods(path, allow=allow, engines=engines, verify=verify)
     with telling(path):
         if list(loaded) == [METHOD]:

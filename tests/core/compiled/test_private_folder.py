@@ -53,10 +53,24 @@ def test_what_a_dead_process_left_is_removed_and_what_is_used_stays(temporary: P
         assert not folder.exists()
 
 
-def test_only_folders_of_this_kind_are_removed(temporary: Path) -> None:
-    kept = temporary / "else", temporary / "intarsia-link"
-    kept[0].mkdir()
+@pytest.mark.parametrize("name", ["else", "intarsia-main", "intarsia-compiled-code-of-mine", "intarsia-compiled-code-"])
+def test_a_folder_that_somebody_else_made_stays(temporary: Path, name: str) -> None:
+    kept = temporary / name
+    kept.mkdir(mode=0o700)
+    (kept / "file").touch()
+    os.utime(kept, (0, 0))
+    with private_folder():
+        pass
+    assert (kept / "file").exists()
+
+
+def test_a_link_and_a_folder_that_others_may_enter_stay(temporary: Path) -> None:
+    with private_folder() as folder:
+        prefix = folder.name[:-8]
+    kept = temporary / "else", temporary / f"{prefix}abcdefgh", temporary / f"{prefix}ijklmnop"
+    kept[0].mkdir(mode=0o700)
     kept[1].symlink_to(kept[0])
+    kept[2].mkdir(mode=0o755)
     for path in kept:
         os.utime(path, (0, 0), follow_symlinks=False)
     with private_folder():

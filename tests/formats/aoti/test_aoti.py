@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -115,6 +116,18 @@ def test_reset_and_sessions_begin_anew(loaded: CompiledProgram, model: Decoder) 
     assert loaded.state["calls"] == session.state["calls"] == 1
     assert_same(first["x"], args[0])
     assert first["x"].data_ptr() != args[0].data_ptr()
+
+
+@torch.no_grad()
+def test_another_file_in_its_place_is_not_opened(file: Path, model: Decoder, tmp_path: Path) -> None:
+    path = tmp_path / "decoder.pt2"
+    shutil.copy(file, path)
+    loaded = intarsia.load(path, allow={"native"})
+    other = tmp_path / "other"
+    other.write_bytes(b"another file")
+    other.replace(path)
+    args, kwargs = arguments()
+    assert_same(loaded(*args, **kwargs), copy.deepcopy(model)(*args, log=torch.zeros(4)))
 
 
 def test_wrong_arguments_are_those_of_a_program(loaded: CompiledProgram) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import stat
 import sys
 import tempfile
 import time
@@ -11,7 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_PREFIX = "intarsia-"
+_PREFIX = "intarsia-compiled-code-"
+_NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")  # as `mkdtemp` makes them
 _YOUNG_SECONDS = 60
 
 
@@ -41,13 +44,14 @@ def private_folder() -> Iterator[Path]:
 
 
 def _remove_abandoned() -> None:
-    """Remove what processes have left that died."""
+    """Remove what processes have left that died, and no folder that somebody else may have made."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         # Another process may be about to lock a young one, or to remove any.
         with suppress(OSError):
             status = folder.lstat()
-            mine = sys.platform != "win32" and status.st_uid == os.getuid()
-            if not mine or folder.is_symlink() or time.time() - status.st_mtime < _YOUNG_SECONDS:
+            mine = sys.platform != "win32" and status.st_uid == os.getuid() and _NAME.fullmatch(folder.name)
+            private = stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o700
+            if not mine or not private or time.time() - status.st_mtime < _YOUNG_SECONDS:
                 continue
             descriptor = _lock(folder)
             if descriptor is not None:

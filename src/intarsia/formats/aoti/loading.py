@@ -125,19 +125,18 @@ def _open(
     if reason:
         raise EngineRefused(str(path), found=f"that {reason}", expected="code for this machine", fix=_SAVE_AGAIN)
     integrity.check({member for of_method in members.values() for member in of_method})
-    with open_archive(path) as archive:
-        try:
-            return {
-                name: CompiledModel({member.rpartition("/")[2]: archive.read_large(member) for member in of_method})
-                for name, of_method in members.items()
-            }
-        except (RuntimeError, OSError, ValueError) as error:
-            raise EngineRefused(
-                str(path),
-                found=f"that torch {torch.__version__} on this machine refuses its code ({first_line(error)})",
-                expected="code that this version compiled on a machine like this one",
-                fix=_SAVE_AGAIN,
-            ) from error
+    try:
+        return {
+            name: CompiledModel({member.rpartition("/")[2]: integrity.read(member) for member in of_method})
+            for name, of_method in members.items()
+        }
+    except (RuntimeError, OSError, ValueError) as error:
+        raise EngineRefused(
+            str(path),
+            found=f"that torch {torch.__version__} on this machine refuses its code ({first_line(error)})",
+            expected="code that this version compiled on a machine like this one",
+            fix=_SAVE_AGAIN,
+        ) from error
 
 
 _SAVE_AGAIN = "Save the program again on this machine."

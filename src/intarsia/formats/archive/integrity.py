@@ -54,6 +54,16 @@ class Integrity:
             more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
             raise damaged(self._path, f"a damaged member {wrong[0]!r}{more}")
 
+    def read(self, name: str) -> bytes:
+        """The bytes of a member, of the file that was opened, also where another one has taken its place.
+
+        Raises:
+            FormatError: It is damaged.
+        """
+        self.check([name])
+        member = self._directory[name]
+        return self._mapping[member.offset : member.offset + member.size_bytes]
+
     def _digest(self, name: str) -> str:
         """SHA-256 of a member's bytes, in hexadecimal; none of them stays in the memory of the process."""
         start, end = self._directory[name].offset, self._directory[name].offset + self._directory[name].size_bytes

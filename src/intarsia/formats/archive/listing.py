@@ -81,11 +81,6 @@ class Archive:
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
             raise damaged(self.path, f"a damaged member {quoted(member)}") from error
 
-    def read_large(self, member: str) -> memoryview:
-        """Bytes of a member of any size, which the directory has told."""
-        with self._archive.open(f"{self._root}/{member}") as file:
-            return memoryview(file.read())
-
     def directory(self) -> dict[str, Member]:
         """Where each member lies in the file.
 
