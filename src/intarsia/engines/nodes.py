@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
@@ -29,6 +29,27 @@ def operator_name(node: torch.fx.Node) -> str:
     return str(node.target).removeprefix("aten.")
 
 
+def reason_against_node(
+    node: torch.fx.Node, library: str, against_operator: Callable[[torch.fx.Node, OpOverload], str | None]
+) -> str | None:
+    """None when an engine may hold a node, else why it stays in torch, as a short phrase.
+
+    Args:
+        node: Any node of a captured graph.
+        library: What computes in the engine, for the phrase.
+        against_operator: The reason against a call of an operator.
+    """
+    if node.op != "call_function":
+        return "is no operator"
+    if node.target is operator.getitem and isinstance(node.args[0], torch.fx.Node):
+        return reason_against_node(node.args[0], library, against_operator)
+    if is_size(node):
+        return None if node.target in SIZE_ARITHMETIC else f"{library} does not compute a size so"
+    if not isinstance(node.target, OpOverload):
+        return "is no ATen operator"
+    return against_operator(node, node.target)
+
+
 def draws_numbers(node: torch.fx.Node, target: OpOverload) -> bool:
     """Whether a call draws random numbers. An operator with a dropout draws none where it drops nothing."""
     if torch.Tag.nondeterministic_seeded not in target.tags or operator_name(node) in _DROPOUTS:
@@ -45,13 +66,16 @@ def is_size(node: torch.fx.Node) -> bool:
     )
 
 
-def reason_against_values(node: torch.fx.Node, dtypes: Collection[torch.dtype], library: str) -> str | None:
-    """Why no library that computes on the CPU takes what a node reads and gives, or None.
+def reason_against_values(
+    node: torch.fx.Node, dtypes: Collection[torch.dtype], library: str, devices: Collection[str] = ("cpu",)
+) -> str | None:
+    """Why a library does not take what a node reads and gives, or None.
 
     Args:
         node: A call of an operator.
-        dtypes: The dtypes that this library takes.
+        dtypes: The dtypes that the library takes.
         library: Its name, for the reason.
+        devices: The kinds of devices that it computes on, one for all values of a node.
     """
     results = results_of(node)
     if not results or any(not isinstance(result, torch.Tensor) for result in results):
@@ -59,10 +83,11 @@ def reason_against_values(node: torch.fx.Node, dtypes: Collection[torch.dtype], 
     operands = operands_of(node)
     if not operands:
         return "has no tensor among its arguments"
-    for value in (value for value in [*operands, *results] if isinstance(value, torch.Tensor)):
+    values = [value for value in [*operands, *results] if isinstance(value, torch.Tensor)]
+    for value in values:
         if value.layout is not torch.strided or value.is_quantized:
             return f"meets a {'quantized' if value.is_quantized else value.layout} tensor"
-        if value.device.type != "cpu":
+        if value.device.type not in devices or value.device.type != values[0].device.type:
             return f"runs on {value.device}"
         if value.dtype not in dtypes:
             return f"{library} does not compute in {SHORT_NAMES.get(value.dtype, value.dtype)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 
 import torch
 
@@ -12,11 +11,10 @@ from intarsia.core.signature import SHORT_NAMES
 from intarsia.engines.nodes import (
     CASTS,
     COMPARISONS,
-    SIZE_ARITHMETIC,
     draws_numbers,
-    is_size,
     operands_of,
     operator_name,
+    reason_against_node,
     reason_against_values,
     results_of,
 )
@@ -28,23 +26,19 @@ from intarsia.engines.onnxruntime.table import ADDED, CHOOSERS, DTYPES, MOVERS, 
 
 def reason_against(node: torch.fx.Node) -> str | None:
     """None when an engine may hold the node, else why it stays in torch, as a short phrase."""
-    if node.op != "call_function":
-        return "is no operator"
-    if node.target is operator.getitem and isinstance(node.args[0], torch.fx.Node):
-        return reason_against(node.args[0])
-    if is_size(node):
-        return None if node.target in SIZE_ARITHMETIC else "ONNX Runtime does not compute a size so"
-    if not isinstance(node.target, OpOverload):
-        return "is no ATen operator"
+    return reason_against_node(node, "ONNX Runtime", _against_operator)
+
+
+def _against_operator(node: torch.fx.Node, target: OpOverload) -> str | None:
     return (
         reason_against_values(node, element_types(), "ONNX Runtime")
-        or _against_operator(node, node.target)
+        or _against_call(node, target)
         or known_fault(node)
         or _against_dtypes(node)
     )
 
 
-def _against_operator(node: torch.fx.Node, target: OpOverload) -> str | None:
+def _against_call(node: torch.fx.Node, target: OpOverload) -> str | None:
     if draws_numbers(node, target):
         return "draws random numbers"
     if schema_of(target).written:

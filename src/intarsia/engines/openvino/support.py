@@ -12,10 +12,9 @@ from intarsia.core.signature import SHORT_NAMES
 from intarsia.engines.nodes import (
     CASTS,
     COMPARISONS,
-    SIZE_ARITHMETIC,
     draws_numbers,
-    is_size,
     operator_name,
+    reason_against_node,
     reason_against_values,
     results_of,
 )
@@ -37,23 +36,19 @@ _NARROW = "OpenVINO keeps 64-bit integers in 32 bits"
 
 def reason_against(node: torch.fx.Node) -> str | None:
     """None when an engine may hold the node, else why it stays in torch, as a short phrase."""
-    if node.op != "call_function":
-        return "is no operator"
-    if node.target is operator.getitem and isinstance(node.args[0], torch.fx.Node):
-        return reason_against(node.args[0])
-    if is_size(node):
-        return None if node.target in SIZE_ARITHMETIC else "OpenVINO does not compute a size so"
-    if not isinstance(node.target, OpOverload):
-        return "is no ATen operator"
+    return reason_against_node(node, "OpenVINO", _against_operator)
+
+
+def _against_operator(node: torch.fx.Node, target: OpOverload) -> str | None:
     return (
         reason_against_values(node, element_types(), "OpenVINO's CPU device")
-        or _against_operator(node, node.target)
+        or _against_call(node, target)
         or _against_integers(node)
         or reason_against_positions(node, lambda source: reason_against(source) is not None)
     )
 
 
-def _against_operator(node: torch.fx.Node, target: OpOverload) -> str | None:
+def _against_call(node: torch.fx.Node, target: OpOverload) -> str | None:
     if draws_numbers(node, target):
         return "draws random numbers"
     if schema_of(target).written:
