@@ -365,6 +365,11 @@ def test_vectors_of_several_methods_name_them(methods: Any, tmp_path: Path, give
         (("calls", 0, "inputs", 0), ["int", 3], "and 1 tensors of none"),
         (("calls", 0, "inputs", 0), ["tensor", "call_0.input_1"], "KeyError"),
         (("calls", 0, "inputs", 0), ["text", "x"], "'x' for a value of kind 'text'"),
+        (
+            ("calls", 0, "inputs"),
+            [["tensor", "call_0.input_0"], ["tensor", "call_0.input_1"], ["int", 3]],
+            "3 inputs, where the program has 2",
+        ),
         (("calls", 0, "outputs", 0), ["float", 3], "3 for a value of kind 'float'"),
         (("calls", 0, "written"), [[-1, ["int", 3]]], "-1 for the position"),
         (("calls", 0, "written"), [[7, ["int", 3]]], "int written into input 7"),
