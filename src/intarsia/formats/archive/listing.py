@@ -102,8 +102,6 @@ def open_archive(path: Path) -> Iterator[Archive]:
         if not is_zip(start):
             raise foreign(path, kind_of_start(start))
         count = count_members(path, file)
-        if count is None:
-            raise foreign(path, DAMAGED_ARCHIVE)
         try:
             opened = zipfile.ZipFile(file)
         except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError, OSError, struct.error) as error:
