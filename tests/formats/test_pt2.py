@@ -808,6 +808,13 @@ def test_a_manifest_that_was_changed_is_an_error(saved: Path) -> None:
             read(saved)
 
 
+def test_a_hash_without_its_manifest_is_an_error(saved: Path) -> None:
+    rewrite(saved, lambda name, data: None if name.endswith("manifest.json") else data)
+    for read in (load_pt2, read_contents):
+        with pytest.raises(FormatError, match=r"found no member 'extra/intarsia_manifest\.json'"):
+            read(saved)
+
+
 def test_a_manifest_without_its_hash_is_an_error(saved: Path) -> None:
     rewrite(saved, lambda name, data: None if name.endswith(".sha256") else data)
     with pytest.raises(FormatError, match="a manifest that does not match"):

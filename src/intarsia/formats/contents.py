@@ -88,10 +88,15 @@ def read_contents(path: str | os.PathLike[str]) -> Contents | None:
         UnsupportedVersion: A newer intarsia wrote it.
     """
     with open_archive(checked_path(path)) as archive:
-        if MANIFEST_MEMBER in archive.members:
+        if is_ours(archive):
             return contents_of(archive, archive.directory())
         check_kind(archive)
     return None
+
+
+def is_ours(archive: Archive) -> bool:
+    """Whether intarsia wrote an archive: it has a manifest, or the hash of one that is missing."""
+    return not archive.members.isdisjoint((MANIFEST_MEMBER, MANIFEST_HASH_MEMBER))
 
 
 def contents_of(archive: Archive, directory: Mapping[str, Member]) -> Contents:

@@ -32,7 +32,7 @@ from intarsia.formats.archive.listing import Archive, check_kind, damaged, open_
 from intarsia.formats.archive.mapping import MappedTensors
 from intarsia.formats.archive.payload import Payload, read_payloads
 from intarsia.formats.archive.refusal import quoted
-from intarsia.formats.contents import Contents, contents_of
+from intarsia.formats.contents import Contents, contents_of, is_ours
 from intarsia.formats.engines.checks import check_engines
 from intarsia.formats.engines.constants import FileConstants
 from intarsia.formats.file_vectors import find_vectors
@@ -113,7 +113,7 @@ def load_methods(
     if engines not in get_args(Engines):
         raise _unknown_choice(engines)
     with open_archive(path) as archive:
-        if MANIFEST_MEMBER in archive.members:
+        if is_ours(archive):
             methods, beside = _read(archive, verify=verify)
         else:
             check_kind(archive)

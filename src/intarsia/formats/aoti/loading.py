@@ -16,9 +16,9 @@ from intarsia.core.compiled.model import CompiledModel
 from intarsia.errors import EngineRefused, FormatError, first_line
 from intarsia.formats.aoti.layout import CODE, boundary_member, code_folder
 from intarsia.formats.archive.integrity import Integrity
-from intarsia.formats.archive.layout import MANIFEST_MEMBER, checked_path
+from intarsia.formats.archive.layout import checked_path
 from intarsia.formats.archive.listing import Archive, open_archive
-from intarsia.formats.contents import contents_of
+from intarsia.formats.contents import contents_of, is_ours
 from intarsia.formats.judgement.unsafe_members import checked_words
 from intarsia.formats.loading import check_byte_order, compare_members, read_checked, read_values, telling
 from intarsia.formats.manifest import Manifest
@@ -44,7 +44,7 @@ def is_package(path: object) -> bool:
         return False
     try:
         with open_archive(checked_path(path)) as archive:
-            return _is_ours(archive)
+            return is_ours(archive) and any(name.startswith(CODE) for name in archive.members)
     except FormatError:
         return False
 
@@ -92,10 +92,6 @@ def open_aoti(
 def describe_aoti(path: str | os.PathLike[str]) -> AotiFile:
     """What a package says of itself, for whoever opens none of its code."""
     return open_aoti(path, allow=("native",))
-
-
-def _is_ours(archive: Archive) -> bool:
-    return MANIFEST_MEMBER in archive.members and any(name.startswith(CODE) for name in archive.members)
 
 
 def _check_request(path: Path, archive: Archive, allow: Collection[str], *, rebuild: bool) -> None:
