@@ -46,6 +46,7 @@ PLANS: Mapping[str, Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]] = {
     "ftrt:repeat": lambda x: [torch.cat([x[0], x[0]])],
     "ftrt:add number": lambda x: [x[0] + x[1], x[1] * 2],
     "ftrt:write row": _write_row,
+    "ftrt:positive": lambda x: [x[0][x[0] > 0]],
 }
 
 
@@ -273,7 +274,7 @@ class TensorRT:
         self.ranges: list[dict[str, Any]] = [{"x": ((1, 4), (8, 4))}]
         self.aliases: dict[str, str] = {}
         self.streamable_weights_size = 0
-        self.fails = False
+        self.fails = self.refuses = False
 
 
 @pytest.fixture
@@ -291,7 +292,7 @@ def tensorrt(monkeypatch: pytest.MonkeyPatch) -> Iterator[TensorRT]:
 
         def deserialize_cuda_engine(self, plan: bytes) -> _CudaEngine | None:
             facts.log.append("deserialize")
-            if plan.decode() in PLANS:
+            if plan.decode() in PLANS and not facts.refuses:
                 return _CudaEngine(plan.decode(), facts)
             self._logger.log("warning", "not told")
             self._logger.log("error", "the engine was built on another device")

@@ -114,6 +114,22 @@ def test_a_program_that_holds_engines_of_the_python_runtime(kind: Any, tensorrt:
     assert torch.equal(intarsia.load(tmp_path / "relu.pt2")(Y), Y.relu())
 
 
+@pytest.mark.parametrize("python", [False, True])
+def test_a_file_whose_engine_is_of_another_gpu_or_version(python: bool, tensorrt: TensorRT, tmp_path: Any) -> None:
+    intarsia.save(one_engine("ftrt:relu", python=python), tmp_path / "relu.pt2")
+    tensorrt.refuses = True
+    with pytest.raises(intarsia.errors.EngineRefused, match="the engine was built on another device"):
+        intarsia.load(tmp_path / "relu.pt2")(Y)
+
+
+def test_sizes_that_are_known_only_when_the_engine_has_run(tmp_path: Any) -> None:
+    changed = {"needs_allocator": "1"}
+    program = intarsia.export(one_engine("ftrt:positive", changed=changed))
+    assert torch.equal(program.module()(Y), Y[Y > 0])
+    with pytest.raises(intarsia.errors.HybridError, match=r"u0.*No container can hold the engine"):
+        intarsia.save(program, tmp_path / "positive.pt2")
+
+
 def test_sizes_are_those_that_the_module_kept_where_others_are_asked_for(tensorrt: TensorRT) -> None:
     tensorrt.ranges = [{"x": ((1, 4), (8, 4))}]
     subject = one_engine("ftrt:repeat", shapes=sizes([["s0", 4]], [["2*s0", 4]]))

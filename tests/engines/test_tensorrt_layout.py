@@ -141,6 +141,14 @@ def test_outputs_that_do_not_fit() -> None:
         intarsia.export(subject)
 
 
+def test_an_output_that_the_engine_has_once_and_the_partition_twice() -> None:
+    subject = around(python_part())
+    described = subject.graph.find_nodes(op="call_module")[0].meta["val"]
+    described.append(described[0])
+    with pytest.raises(HybridError, match=r"outputs of the engine \(output0\) that are not the 2 of the module"):
+        intarsia.export(subject)
+
+
 def test_a_call_that_nothing_describes() -> None:
     subject = around(python_part())
     subject.graph.find_nodes(op="call_module")[0].meta.clear()
