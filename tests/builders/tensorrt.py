@@ -185,6 +185,8 @@ class _Context:
         self.profile = 0
 
     def set_optimization_profile_async(self, profile: int, stream: int) -> bool:
+        if self._engine.fails:
+            raise RuntimeError("Error in set optimization profile async.")
         self._engine.log.append(f"profile {profile}")
         self.profile = profile
         return True

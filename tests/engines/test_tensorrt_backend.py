@@ -99,6 +99,13 @@ def test_the_first_optimization_profile_that_fits(tensorrt: TensorRT) -> None:
     assert [entry for entry in tensorrt.log if entry.startswith("profile")] == ["profile 1", "profile 0"]
 
 
+def test_an_optimization_profile_that_is_refused(tensorrt: TensorRT) -> None:
+    tensorrt.ranges = [{"x": ((1, 4), (2, 4))}, {"x": ((3, 4), (8, 4))}]
+    tensorrt.fails = True
+    with pytest.raises(EngineError, match="found that TensorRT refuses optimization profile 1"):
+        load("ftrt:repeat")([tensor(1, 5, 4)])
+
+
 @pytest.mark.parametrize("shape", [(9, 4), (2, 5), (4,)])
 def test_sizes_that_no_profile_allows(shape: tuple[int, ...], tensorrt: TensorRT) -> None:
     tensorrt.ranges = [{"x": ((1, 4), (2, 4))}, {"x": ((3, 4), (8, 4))}]

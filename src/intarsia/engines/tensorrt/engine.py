@@ -124,7 +124,10 @@ class TensorRTEngine:
 
     def _select(self, context: _Context, profile: int, stream: int) -> None:
         if context.profile != profile:
-            chosen = context.context.set_optimization_profile_async(profile, stream)
+            try:
+                chosen = context.context.set_optimization_profile_async(profile, stream)
+            except RuntimeError:  # the only one of these functions that raises
+                chosen = False
             self._must(chosen, f"optimization profile {profile}")
             context.profile = profile
 
