@@ -163,6 +163,15 @@ def test_a_size_that_no_input_tells() -> None:
         intarsia.export(subject)
 
 
+def test_a_number_that_no_input_tells() -> None:
+    shapes = sizes([[2, 4]], [[]])
+    shapes["outputs"][0]["is_scalar"] = True
+    subject = around(python_part(shapes=shapes))
+    subject.graph.find_nodes(op="call_module")[0].meta.clear()
+    with pytest.raises(HybridError, match="an output that is a number, which no input tells"):
+        intarsia.export(subject)
+
+
 def test_fewer_outputs_than_writes_beside_the_graph() -> None:
     subject = around(python_part())
     subject.meta["_copyback_mutation_buffers"] = ["a", "b"]
