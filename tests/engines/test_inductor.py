@@ -90,6 +90,9 @@ def test_a_file_is_loaded_where_native_code_is_allowed(file: Path, model: Lookup
     for options in ({}, {"engines": "rebuild"}, {"allow": "pickle"}):
         with pytest.raises(FormatError, match=r"of inductor, which is native code.*allow=\{\"native\"\}"):
             intarsia.load(file, **options)
+    with pytest.raises(FormatError, match=r"of inductor, which is native code.*--allow native"):
+        intarsia.verify(file, model)
+    assert intarsia.verify(file, model, inputs=[(CALL, {})], allow={"native"}).ok
     loaded = intarsia.load(file, allow={"native"})
     torch.testing.assert_close(loaded(*CALL)[0], model(*CALL)[0])
 

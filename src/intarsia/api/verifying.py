@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, overload
 
@@ -58,6 +58,7 @@ def verify(
     inputs: Inputs | Mapping[str, Inputs] | None = None,
     *,
     example: Any = None,
+    allow: Iterable[str] = (),
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Verification | MethodsVerification: ...
 
@@ -68,6 +69,7 @@ def verify(
     inputs: Any = None,
     *,
     example: Any = None,
+    allow: Iterable[str] = (),
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Verification | MethodsVerification:
     """Compare a program to the bit with the retraced one and with its eager graph, and with its model in tolerances.
@@ -81,6 +83,7 @@ def verify(
             the corners of the ranges. For several methods a mapping with their names, of which some may be left out.
         example: One call that suits the program. Where the graph does not tell what an integer input is for, its
             integers are drawn between the lowest and the highest of the example. For several methods a mapping.
+        allow: What the file may hold, as for `load`; for a path alone.
         progress: Called with calls done, calls in all, and the name of what comes next.
 
     Returns:
@@ -100,7 +103,7 @@ def verify(
         >>> result.ok, [leaf.name for leaf in result.leaves]
         (True, ['output'])
     """
-    subject = load_pt2(path_or_program) if isinstance(path_or_program, (str, os.PathLike)) else path_or_program
+    subject = load_pt2(path_or_program, allow=allow) if isinstance(path_or_program, (str, os.PathLike)) else path_or_program
     replay, recorded = _replay(subject) if isinstance(subject, Program | Methods) else (None, {})
     stages = Stages(surgery.export, surgery.retrace, Program, run_methods)
     if isinstance(subject, Methods):
