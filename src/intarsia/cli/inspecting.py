@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from intarsia.cli.console import output_console, print_heading
-from intarsia.cli.inputs import Allow, File, Imports, load_file, loading
+from intarsia.cli.inputs import Allow, File, Imports, load_graphs, loading
 from intarsia.cli.options import AsJson
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def inspect_file(
     if is_package(file):
         _show_package(file, imports, as_json=as_json)
         return
-    loaded = load_file(file, imports, allow=[*(allow or ()), "native"])  # no engine is called
+    loaded = load_graphs(file, imports, allow=[*(allow or ()), "native"])  # no engine is called
     if isinstance(loaded, Methods):
         _show_methods(loaded, as_json=as_json)
     elif as_json:
