@@ -151,7 +151,9 @@ def test_there_has_to_be_something_to_compare_with(exported: ExportedProgram, mo
     for given in (None, [example()]):
         with pytest.raises(ConventionError, match=r"found no model to compare.*--against TARGET.*test_vectors"):
             intarsia.verify(subject, inputs=given)
-    assert intarsia.verify(subject, model, [example(), example(5)]).calls == 6
+    result = intarsia.verify(subject, model, [example(), example(5)])  # keywords in another order than the model's
+    assert (result.ok, result.calls) == (True, 6)
+    assert "input 'log'" in {leaf.name for leaf in result.leaves}
 
 
 def test_integers_are_those_of_the_example_and_differ_as_they_do(exported: ExportedProgram, model: Model) -> None:

@@ -377,6 +377,36 @@ def test_what_would_go_wrong_is_refused(what: str, error: type[Exception], told:
     assert list(tmp_path.iterdir()) == []
 
 
+class Reading(torch.nn.Module):
+    """Reads at positions, with an operator that is given or in a branch."""
+
+    def __init__(self, read: Any) -> None:
+        super().__init__()
+        self.read = read
+
+    def forward(self, x: torch.Tensor, at: torch.Tensor) -> Any:
+        if self.read is not None:
+            return self.read(x, at)
+        return torch.cond(x.sum() > 0, lambda x, at: x[at] + 1, lambda x, at: x[at] * 2, (x, at))
+
+
+@pytest.mark.parametrize(
+    ("read", "told"),
+    [
+        (torch.take, r"operator aten\.take\.default: found positions that compiled code does not check, "),
+        (lambda x, at: torch.take_along_dim(x, at[:, None], 0), r"operator aten\.take_along_dim"),
+        (torch.nn.functional.cross_entropy, r"operator aten\.cross_entropy_loss"),
+        (torch.nn.functional.multi_margin_loss, r"operator aten\.multi_margin_loss"),
+        (None, r"operator aten\.index\.Tensor: .* in a body of a branch or loop"),
+    ],
+)
+def test_positions_that_would_end_the_process_are_refused(read: Any, told: str, tmp_path: Path) -> None:
+    program = torch.export.export(Reading(read).eval(), (torch.ones(4, 3), torch.tensor([0, 1, 2, 1])))
+    with pytest.raises(FormatError, match=told):
+        intarsia.save(program, tmp_path / "m.pt2", format="aoti")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_requests_that_cannot_be_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = torch.export.export(torch.nn.ReLU(), (torch.ones(3),))
     old = tmp_path / "m.pt2"
