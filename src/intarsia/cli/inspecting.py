@@ -70,6 +70,7 @@ def _show_package(file: Path, imports: Sequence[str] | None, *, as_json: bool) -
         typer.echo(json.dumps(facts, indent=2))
     else:
         output_console().print(draw_package(facts))
+        _print_vectors(facts["test_vectors"])
 
 
 def _show_methods(methods: Methods, *, as_json: bool) -> None:

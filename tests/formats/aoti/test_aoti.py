@@ -30,6 +30,8 @@ from intarsia.errors import (
     PositionError,
     StateError,
 )
+from intarsia.formats.aoti import loading
+from intarsia.formats.archive.writer import MemberEntry
 from intarsia.runtime.compiled import CompiledMethods, CompiledProgram
 
 
@@ -62,17 +64,24 @@ def model() -> Decoder:
     return Decoder().eval()
 
 
+RECORDED = [arguments(60), arguments()]
+
+
 @pytest.fixture(scope="module")
-def file(model: Decoder, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A hybrid with an OpenVINO engine and torch operators."""
+def hybrid(model: Decoder) -> torch.fx.GraphModule:
+    """With an OpenVINO engine and torch operators."""
     args, kwargs = arguments()
     rows = Dim("rows", min=1, max=60)
     dims = {"x": {0: rows}, "at": {0: rows}, "log": None}
-    hybrid = intarsia.compile(
+    return intarsia.compile(
         copy.deepcopy(model), args, kwargs, dynamic_shapes=dims, backend="openvino", torch_executed_ops={"aten.gelu"}
     )
+
+
+@pytest.fixture(scope="module")
+def file(hybrid: torch.fx.GraphModule, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("aoti") / "decoder.pt2"
-    intarsia.save(hybrid, path, format="aoti", test_vectors=[arguments(60), arguments()])
+    intarsia.save(hybrid, path, format="aoti", test_vectors=RECORDED)
     return path
 
 
@@ -239,9 +248,8 @@ def test_commands_take_it_where_it_is_allowed(command: list[str], file: Path, ta
         assert [row["name"] for row in facts["rows"]] == [file.name, "eager", "torch.compile"]
 
 
-@pytest.mark.parametrize("command", [["export", "-o", "new.pt2"]])
-def test_commands_that_need_a_graph_say_so(command: list[str], file: Path, tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, [command[0], str(file), "-o", str(tmp_path / "new.pt2"), "--allow", "native"])
+def test_export_says_that_it_needs_a_graph(file: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["export", str(file), "-o", str(tmp_path / "new.pt2"), "--allow", "native"])
     assert result.exit_code == 2
     assert "found an AOTInductor package, which is compiled code without a graph" in result.stderr
 
@@ -296,7 +304,9 @@ def test_inspect_and_check_tell_what_it_is(file: Path, monkeypatch: pytest.Monke
     assert shown.exit_code == 0, shown.output
     for told in ("AOTInductor package", "f32[", "openvino", "calls"):
         assert told in shown.stdout
+    assert "2 test vectors: calls with their answers" in shown.stdout
     told = json.loads(CliRunner().invoke(app, ["inspect", str(file), "--json"]).stdout)
+    assert told["test_vectors"] == 2
     assert told["methods"]["forward"]["writes"][0] == {"kind": "buffer", "name": "calls", "declared": True}
     assert CliRunner().invoke(app, ["check", str(file)]).stdout.strip() == "runs here"
     monkeypatch.setattr("intarsia.core.compiled.machine._flags", lambda: frozenset({"avx1"}))
@@ -305,6 +315,24 @@ def test_inspect_and_check_tell_what_it_is(file: Path, monkeypatch: pytest.Monke
     assert "its code does not run here: it was compiled for" in other.stdout
     with pytest.raises(EngineRefused, match="it was compiled for"):
         intarsia.load(file, allow={"native"})(*arguments()[0], **arguments()[1])
+
+
+def test_diff_opens_no_code(
+    file: Path, hybrid: torch.fx.GraphModule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intarsia.save(hybrid, tmp_path / "graph.pt2", test_vectors=RECORDED)
+    monkeypatch.setattr("intarsia.core.compiled.model.open_runner", None)
+    for other in (file, tmp_path / "graph.pt2"):
+        result = CliRunner().invoke(app, ["diff", str(file), str(other)])
+        assert (result.exit_code, result.stdout) == (0, "no difference\n"), result.output
+    described = loading.describe_aoti(file)
+    other = described._replace(libraries={"forward": MemberEntry(9, "ab" * 32)})
+    monkeypatch.setattr(loading, "describe_aoti", lambda path, **_: other if path.name == "other.pt2" else described)
+    shutil.copy(file, tmp_path / "other.pt2")
+    result = CliRunner().invoke(app, ["diff", str(file), str(tmp_path / "other.pt2")])
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[0] == "content, code of forward"
+    assert result.stdout.splitlines()[2] == "  + 9 bytes, abababababab"
 
 
 class Pair(torch.nn.Module):
