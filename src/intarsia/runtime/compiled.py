@@ -15,6 +15,7 @@ from intarsia.core.compiled.positions import OUTSIDE
 from intarsia.errors import EngineError, PositionError, first_line
 from intarsia.runtime.boundary import Boundary
 from intarsia.runtime.method_set import MethodSet
+from intarsia.runtime.uncopied import Uncopied
 
 Open = Callable[[], Mapping[str, CompiledModel]]
 
@@ -65,16 +66,18 @@ class CompiledFile:
         if self._models:
             return
         models = self._open()
-        for model in models.values():
-            for name, value in model.state().items():
-                if name in self._written and name not in self._live:
-                    self._initial[name], self._live[name] = value.clone(), value.clone()
+        # What is cloned in inference mode cannot be written outside of it.
+        with torch.inference_mode(mode=False):
+            for model in models.values():
+                for name, value in model.state().items():
+                    if name in self._written and name not in self._live:
+                        self._initial[name], self._live[name] = value.clone(), value.clone()
         for model in models.values():
             model.place({name: self._live[name] for name in model.state().keys() & self._live.keys()})
         self._models = models
 
 
-class CompiledProgram:
+class CompiledProgram(Uncopied):
     """A method of an AOTInductor package. A call takes the model's own arguments and gives the model's own structure.
 
     What is refused before a call is what a `Program` refuses. What it returns is memory of its own, also where the
@@ -171,7 +174,7 @@ class CompiledProgram:
         )
 
 
-class CompiledMethods(MethodSet[CompiledProgram]):
+class CompiledMethods(Uncopied, MethodSet[CompiledProgram]):
     """The methods of an AOTInductor package, as attributes. All have one state.
 
     Args:
