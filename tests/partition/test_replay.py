@@ -170,6 +170,18 @@ def test_an_engine_without_inputs_is_an_error():
         replayed(program, moved(first, exp="two_0"))
 
 
+def test_an_operator_that_an_engine_computes_wrongly_at_a_small_size_is_an_error():
+    class Model(nn.Module):
+        def forward(self, x):
+            return x[:1].exp()
+
+    program = capture(Model(), (torch.randn(3, 2),), dynamic_shapes={"x": {0: torch.export.Dim("rows", max=9)}})
+    first = partition(program, Wishes(SUPPORTS)).hybrid
+    assert set(places_of(first).values()) == {"torch"}
+    with pytest.raises(PartitionError, match=r"operator 'exp'.*where x\.shape\[0\] = 0, it meets f32\[0, 2\]"):
+        replayed(program, moved(first, exp="two_0"))
+
+
 def test_an_engine_named_like_an_attribute_of_the_model_is_an_error():
     class Model(nn.Module):
         def __init__(self):

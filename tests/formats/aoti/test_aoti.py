@@ -282,6 +282,17 @@ class Odd(torch.nn.Module):
         return x + 1, 5
 
 
+def test_sizes_at_which_the_code_would_read_outside_of_memory_are_refused(tmp_path: Path) -> None:
+    class First(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[:1] * 2
+
+    program = torch.export.export(First(), (torch.ones(3, 2),), dynamic_shapes=({0: Dim("rows", max=9)},))
+    told = r"where x\.shape\[0\] = 0, it meets f32\[0, 2\], which torch captured as f32\[1, 2\].*min=1"
+    with pytest.raises(ConventionError, match=told):
+        intarsia.save(program, tmp_path / "m.pt2", format="aoti")
+
+
 @pytest.mark.parametrize(
     ("what", "error", "told"),
     [("aliases", MutationError, "shares memory with"), ("numbers", ConventionError, "output 1: found 5")],

@@ -11,6 +11,7 @@ from torch.fx import Graph, GraphModule, Node
 from intarsia._torch import ASSERT, is_training, verifiers_for
 from intarsia.core.compiled.positions import OUTSIDE, call, guard_positions
 from intarsia.core.memory import memory_of
+from intarsia.core.small_sizes import misfits
 from intarsia.errors import ConventionError, MutationError
 from intarsia.formats.boundary import keep_name
 
@@ -23,11 +24,12 @@ def prepare(program: torch.export.ExportedProgram, written: set[str]) -> torch.e
         written: Names of the state that it, or another method, writes.
 
     Raises:
-        ConventionError: It takes or gives what compiled code does not.
+        ConventionError: It takes or gives what compiled code does not, or has sizes at which that is wrong.
         MutationError: Two entries of its state share memory that is written.
     """
     _check_arguments(program)
     _check_aliases(program, written)
+    _check_shapes(program)
     graph = _copy(program)
     guards = guard_positions(graph, lambda *_: False)
     for guard in guards:
@@ -88,6 +90,18 @@ def _check_aliases(program: torch.export.ExportedProgram, written: set[str]) -> 
                 consequence="In an AOTInductor package each has its own, and the other would not change.",
                 fix="Save a .pt2 file without format='aoti'.",
             )
+
+
+def _check_shapes(program: torch.export.ExportedProgram) -> None:
+    for node, misfit in misfits(program.graph, program.range_constraints).items():
+        raise ConventionError(
+            f"operator {node.name!r}",
+            found=f"that {misfit}",
+            expected="a call that torch captured rightly for all sizes in their ranges",
+            consequence="Compiled code would read outside of memory.",
+            fix=f"Give {misfit.size} a range that begins at {misfit.at + 1} (Dim(..., min={misfit.at + 1})), or save "
+            "without format='aoti'.",
+        )
 
 
 def _refused(subject: str, found: str, fix: str) -> ConventionError:
