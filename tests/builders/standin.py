@@ -82,6 +82,8 @@ def standin(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInBackend]:
         [
             EntryPoint("standin", f"{__name__}:StandInBackend", group),
             EntryPoint("broken", "no_such_module:Backend", group),
+            EntryPoint("dotted.name", f"{__name__}:StandInBackend", group),
+            EntryPoint("torch", f"{__name__}:StandInBackend", group),
         ]
     )
     monkeypatch.setattr(registry, "entry_points", entries.select)

@@ -311,6 +311,14 @@ def values(entry):
         (values({**GOOD, "node": 3}), "with values that are no text"),
         (values({**GOOD, "place": "openvino"}), "the place 'openvino', which is neither"),
         (values({**GOOD, "place": "_0"}), "the place '_0', which is neither"),
+        (values({**GOOD, "place": "torch_0"}), "the place 'torch_0', which is neither"),
+        (values({**GOOD, "place": "one_01"}), "the place 'one_01', which is neither"),
+        (values({**GOOD, "place": "one_" + "9" * 5000}), "which is neither"),
+        (
+            '{"format": "intarsia plan", "version": 1, "version": 1}',
+            "'version' twice in one object",
+        ),
+        ("[" * 1000, r"^plan '\[{196} \.\.\.': found what cannot be read"),
     ],
 )
 def test_what_is_no_plan_is_an_error(given, message):
@@ -327,6 +335,8 @@ def test_a_plan_is_read_from_whatever_holds_it(make, tmp_path):
     path = tmp_path / "plan.json"
     path.write_text(f"{given}\n")
     assert PartitionPlan.of(path) == PartitionPlan.of(str(path)) == given
+    path.write_text(f"{given}", encoding="utf-8-sig")
+    assert PartitionPlan.of(path) == PartitionPlan.of(path.read_text(encoding="utf-8")) == given
     assert re.fullmatch(r"[\x20-\x7e\n]+", str(given))
 
 
