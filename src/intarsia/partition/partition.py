@@ -19,6 +19,7 @@ from intarsia.core.plan import PartitionPlan, PlannedOperator, record_plan
 from intarsia.core.signature import EngineSignature
 from intarsia.core.small_sizes import misfits
 from intarsia.errors import EngineBuildFailed, IntarsiaError, PartitionError
+from intarsia.partition.answers import ask
 from intarsia.partition.asserts import remove_asserts
 from intarsia.partition.assignment import Assignment
 from intarsia.partition.blocks import Block, Cut, Unit, block_inputs, block_outputs
@@ -194,7 +195,7 @@ class _Partitioner:
             for operator in failure.operators
         }
         misfit = self._misfits.get(node.name)
-        return misfit or refused.get(str(node.target)) or self.wishes.supports[backend](node)
+        return misfit or refused.get(str(node.target)) or ask(backend, self.wishes.supports[backend], node)
 
     @cached_property
     def _misfits(self) -> dict[str, str]:
