@@ -17,7 +17,7 @@ from intarsia.engines.onnxruntime.engine import make_session
 from intarsia.engines.onnxruntime.installation import find_version
 from intarsia.engines.onnxruntime.library import read_options
 from intarsia.engines.onnxruntime.registry import find_registry
-from intarsia.engines.onnxruntime.source import pack_model, unpack_model
+from intarsia.engines.onnxruntime.source import pack_model, separate_weights
 from intarsia.errors import EngineBuildFailed, first_line, shorten
 
 if TYPE_CHECKING:
@@ -30,14 +30,16 @@ def build_engine(program: torch.export.ExportedProgram, options: Mapping[str, An
     signature = _signature(program)
     model = _convert(program)
     operators = _name_nodes(model)
-    packed = pack_model(model, signature.canonical)
+    separate = separate_weights(model, signature.canonical)
     try:
-        make_session(unpack_model(memoryview(packed.source)), chosen)
+        # Before the weights are copied: a session has copies of its own, for a time two.
+        make_session(separate, chosen)
     except EngineBuildFailed as error:
         error.operators = tuple(
             {operator for name, operator in operators.items() if re.search(rf"\b{name}\b", error.found)}
         )
         raise
+    packed = pack_model(separate)
     return BuiltEngine(
         payload=None,
         source=packed.source,
