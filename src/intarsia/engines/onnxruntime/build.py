@@ -13,6 +13,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from intarsia._torch import export_to_onnx
 from intarsia.core.backend import BuiltEngine
 from intarsia.core.signature import EngineSignature
+from intarsia.core.uses import describe_integers
 from intarsia.engines.onnxruntime.engine import make_session
 from intarsia.engines.onnxruntime.installation import find_version
 from intarsia.engines.onnxruntime.library import read_options
@@ -28,6 +29,7 @@ def build_engine(program: torch.export.ExportedProgram, options: Mapping[str, An
     """Export a program to ONNX, and make a session of it to see that it can be; see `ONNXRuntimeBackend.build`."""
     chosen = read_options(options)
     signature = _signature(program)
+    described = describe_integers(program)
     model = _convert(program)
     operators = _name_nodes(model)
     separate = separate_weights(model, signature.canonical)
@@ -45,7 +47,7 @@ def build_engine(program: torch.export.ExportedProgram, options: Mapping[str, An
         source=packed.source,
         backend_version=find_version(),
         target=", ".join(chosen.providers),
-        options=dict(options),
+        options={**options, **described},
         constants=packed.constants,
     )
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from intarsia.core.backend import POSITIONS
+from intarsia.core.backend import MASKS, POSITIONS
+from intarsia.core.positions import InputPositions
 from intarsia.core.signature import EngineSignature
 from intarsia.engines.onnxruntime.library import (
     CPU,
@@ -45,9 +46,11 @@ class ONNXRuntimeEngine:
     Args:
         session: ONNX Runtime's session.
         signature: What it takes and gives.
+        options: What `build_engine` stored beside it: inputs that hold positions, for messages.
     """
 
-    def __init__(self, session: Any, signature: EngineSignature) -> None:
+    def __init__(self, session: Any, signature: EngineSignature, options: Mapping[str, Any]) -> None:
+        self._positions = [InputPositions(name=str(one["input"]), **one) for one in options.get(POSITIONS, ())]
         self._session = session
         self._signature = signature
         types = element_types()
@@ -89,7 +92,11 @@ class ONNXRuntimeEngine:
         try:
             self._session.run_with_iobinding(binding)
         except Exception as error:
-            raise _failed(error) from error
+            failed = _failed(error)
+            if isinstance(failed, PositionError):
+                for positions in self._positions:  # these know the size
+                    positions.check(held, "engine input")
+            raise failed from error
         self._idle.append(binding)
         return results
 
@@ -108,9 +115,9 @@ class ONNXRuntimeEngine:
 
 def load_engine(source: memoryview, options: Mapping[str, Any]) -> ONNXRuntimeEngine:
     """The engine of a portable form; see `ONNXRuntimeBackend.rebuild`."""
-    chosen = read_options({name: value for name, value in options.items() if name != POSITIONS})
+    chosen = read_options({name: value for name, value in options.items() if name not in {POSITIONS, MASKS}})
     separate = unpack_model(source)
-    return ONNXRuntimeEngine(make_session(separate, chosen), EngineSignature.parse(separate.signature))
+    return ONNXRuntimeEngine(make_session(separate, chosen), EngineSignature.parse(separate.signature), options)
 
 
 def make_session(separate: SeparateModel, options: SessionOptions) -> Any:
