@@ -17,6 +17,12 @@ size of that (`size`), and whether -1 is its last position (`counts_back`). `int
 `.pte` checks them.
 """
 
+MASKS = "masks"
+"""Under which of a `BuiltEngine`'s options a backend may list the numbers of integer inputs that hold a mask.
+
+Such an input holds no positions, and its integers do not come out again. `intarsia.verify` draws zeros and ones for it.
+"""
+
 WIDENED = "widened"
 """Under which of a `BuiltEngine`'s options a backend may list the tensors without dimensions that cross its boundary.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakValueDictionary, ref
 
@@ -11,9 +12,10 @@ import torch
 
 from intarsia.core.backend import Backend, Engine
 from intarsia.core.container import EngineContainer
+from intarsia.core.engine_faults import check_outputs, failed
 from intarsia.core.registry import find_backend
 from intarsia.core.signature import EngineSignature
-from intarsia.errors import EngineBuildFailed, EngineError, EngineRefused, EngineUnavailable
+from intarsia.errors import EngineBuildFailed, EngineError, EngineRefused, EngineUnavailable, IntarsiaError
 
 _logger = logging.getLogger("intarsia")
 
@@ -25,7 +27,31 @@ class EngineInstance:
         self.subject = container.subject
         self.signature_text = container.signature
         self.signature = EngineSignature.parse(container.signature)
-        self.engine = _make_engine(container)
+        self._backend = container.backend
+        self._is_checked = False
+        try:
+            self._engine = _make_engine(container)
+        except IntarsiaError:
+            raise
+        except Exception as error:
+            raise failed(self.subject, self._backend, "loading", error) from error
+
+    def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Run the engine on inputs that fit the signature; what its first call gives is compared with that.
+
+        Raises:
+            EngineError: It fails, or gives something else.
+        """
+        try:
+            outputs = self._engine(inputs)
+        except IntarsiaError:
+            raise
+        except Exception as error:
+            raise failed(self.subject, self._backend, "a call", error) from error
+        if not self._is_checked:
+            check_outputs(self.subject, self.signature, inputs, outputs)
+            self._is_checked = True
+        return outputs
 
 
 @dataclass(frozen=True)

@@ -65,10 +65,12 @@ class CompiledFile:
         if self._models:
             return
         models = self._open()
-        for model in models.values():
-            for name, value in model.state().items():
-                if name in self._written and name not in self._live:
-                    self._initial[name], self._live[name] = value.clone(), value.clone()
+        # What is cloned in inference mode cannot be written outside of it.
+        with torch.inference_mode(mode=False):
+            for model in models.values():
+                for name, value in model.state().items():
+                    if name in self._written and name not in self._live:
+                        self._initial[name], self._live[name] = value.clone(), value.clone()
         for model in models.values():
             model.place({name: self._live[name] for name in model.state().keys() & self._live.keys()})
         self._models = models

@@ -12,6 +12,7 @@ from intarsia.core.signature import DTYPES
 from intarsia.core.vectors import Vectors
 from intarsia.runtime.boundary import Boundary
 from intarsia.runtime.method_set import MethodSet
+from intarsia.runtime.uncopied import Uncopied
 
 
 class Write(Protocol):
@@ -42,7 +43,7 @@ class Manifest(Protocol):
         ...
 
 
-class GraphlessProgram(ABC):
+class GraphlessProgram(Uncopied, ABC):
     """A method of a file that holds no graph.
 
     A call takes the model's own arguments and gives the model's own structure. What is refused before a call is what a

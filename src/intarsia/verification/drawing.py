@@ -14,10 +14,10 @@ from torch.fx import Node
 from intarsia._torch import TreeSpec, pytree
 from intarsia.core.boundary import is_boundary
 from intarsia.core.paths import input_paths
+from intarsia.core.uses import Use, engine_inputs, find_use, integer_inputs
 from intarsia.errors import ConventionError, first_line, with_article
 from intarsia.verification.sizes import Point, evaluate
 from intarsia.verification.symbols import user_inputs
-from intarsia.verification.uses import Use, engine_positions, find_use, integer_inputs
 
 _MOST_SHUFFLED = 2**24
 _FIX = "Pass inputs=[(args, kwargs), ...], calls to make, or example=(args, kwargs), a call whose integers tell."
@@ -90,7 +90,7 @@ class Drawing:
             for spec in program.graph_signature.input_specs
             if spec.kind is InputKind.USER_INPUT and isinstance(spec.arg, ConstantArgument)
         }
-        engines = engine_positions(program)
+        engines = engine_inputs(program)
         tells = not is_boundary(program)
         found = {node: find_use(node, engines) if tells else None for node in integer_inputs(self._inputs)}
         spans = _spans(program, example, [node for node, use in found.items() if use is None])

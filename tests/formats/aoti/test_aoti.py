@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 import shutil
 import subprocess
 import sys
@@ -125,6 +126,22 @@ def test_reset_and_sessions_begin_anew(loaded: CompiledProgram, model: Decoder) 
     assert loaded.state["calls"] == session.state["calls"] == 1
     assert_same(first["x"], args[0])
     assert first["x"].data_ptr() != args[0].data_ptr()
+
+
+def test_code_that_is_opened_in_inference_mode_has_state_that_is_written_outside(loaded: CompiledProgram) -> None:
+    args, kwargs = arguments()
+    with torch.inference_mode():
+        loaded(*args, log=torch.zeros(4))
+    loaded.state["cache"].fill_(1)
+    loaded.reset()
+    loaded(*args, **kwargs)
+    assert loaded.state["calls"] == 1
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_it_is_neither_copied_nor_pickled(loaded: CompiledProgram, way: Any) -> None:
+    with pytest.raises(StateError, match="attempt to copy or to pickle"):
+        way(loaded)
 
 
 @torch.no_grad()
@@ -402,6 +419,17 @@ class Odd(torch.nn.Module):
             self.a.add_(1)
             return x + self.b.sum()
         return x + 1, 5
+
+
+def test_sizes_at_which_the_code_would_read_outside_of_memory_are_refused(tmp_path: Path) -> None:
+    class First(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[:1] * 2
+
+    program = torch.export.export(First(), (torch.ones(3, 2),), dynamic_shapes=({0: Dim("rows", max=9)},))
+    told = r"where x\.shape\[0\] = 0, it meets f32\[0, 2\], which torch captured as f32\[1, 2\].*min=1"
+    with pytest.raises(ConventionError, match=told):
+        intarsia.save(program, tmp_path / "m.pt2", format="aoti")
 
 
 @pytest.mark.parametrize(

@@ -53,15 +53,11 @@ class Guard(NamedTuple):
 
     Attributes:
         flag: b8[]: whether one was outside.
-        given: The positions as they were given.
         text: What they count along, for messages.
-        size: Size of that dim where it is fixed.
     """
 
     flag: Node
-    given: Node
     text: str
-    size: int | None
 
 
 class _Position(NamedTuple):
@@ -92,18 +88,6 @@ def guard_positions(graph: Graph, is_known: Callable[[Node, int, bool], bool]) -
             if not (isinstance(size, int) and is_known(position.given, size, position.counts_back)):
                 guards.append(_guard(graph, node, position, size))
     return guards
-
-
-def reshaped_source(index: Node) -> Node:
-    """The node whose numbers an index holds, in another shape or a wider dtype."""
-    while packet_name(index) in _RESHAPERS:
-        index = index.all_input_nodes[0]
-    return index
-
-
-_RESHAPERS = frozenset(
-    {"_to_copy", "alias", "clone", "detach", "expand", "permute", "reshape", "squeeze", "unsqueeze", "view"}
-)
 
 
 def _positions_of(node: Node) -> Iterator[_Position]:
@@ -140,9 +124,8 @@ def _guard(graph: Graph, node: Node, position: _Position, size: Any) -> Guard:
     else:
         arguments[position.argument[0]] = inside
     node.args = tuple(arguments)
-    fixed = size if isinstance(size, int) else None
-    text = f"dimension {position.dim} of what {node.target} takes" + ("" if fixed is None else f", of size {fixed}")
-    return Guard(flag, position.given, text, fixed)
+    text = f"dimension {position.dim} of what {node.target} takes"
+    return Guard(flag, text + (f", of size {size}" if isinstance(size, int) else ""))
 
 
 def _minus(graph: Graph, left: Any, right: Any) -> Any:

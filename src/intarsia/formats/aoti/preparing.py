@@ -18,6 +18,7 @@ from intarsia.core.compiled.positions import (
     reads_positions,
 )
 from intarsia.core.memory import memory_of
+from intarsia.core.small_sizes import misfits
 from intarsia.errors import ConventionError, FormatError, MutationError
 from intarsia.formats.boundary import keep_name
 
@@ -33,13 +34,14 @@ def prepare(program: torch.export.ExportedProgram, written: set[str]) -> torch.e
         written: Names of the state that it, or another method, writes.
 
     Raises:
-        ConventionError: It takes or gives what compiled code does not.
+        ConventionError: It takes or gives what compiled code does not, or has sizes at which that is wrong.
         FormatError: An operator reads at positions where they cannot be kept inside.
         MutationError: Two entries of its state share memory that is written.
     """
     _check_arguments(program)
     _check_positions(program)
     _check_aliases(program, written)
+    _check_shapes(program)
     graph = _copy(program)
     guards = guard_positions(graph, lambda *_: False)
     for guard in guards:
@@ -117,6 +119,18 @@ def _check_aliases(program: torch.export.ExportedProgram, written: set[str]) -> 
                 consequence="In an AOTInductor package each has its own, and the other would not change.",
                 fix="Save a .pt2 file without format='aoti'.",
             )
+
+
+def _check_shapes(program: torch.export.ExportedProgram) -> None:
+    for node, misfit in misfits(program.graph, program.range_constraints).items():
+        raise ConventionError(
+            f"operator {node.name!r}",
+            found=f"that {misfit}",
+            expected="a call that torch captured rightly for all sizes in their ranges",
+            consequence="Compiled code would read outside of memory.",
+            fix=f"Give {misfit.size} a range that begins at {misfit.at + 1} (Dim(..., min={misfit.at + 1})), or save "
+            "without format='aoti'.",
+        )
 
 
 def _refused(subject: str, found: str, fix: str) -> ConventionError:
