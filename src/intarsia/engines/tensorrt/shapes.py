@@ -12,8 +12,8 @@ from intarsia.core.dim import Dim, Size, evaluate, from_expression, solve, symbo
 from intarsia.errors import HybridError
 
 Shapes = Mapping[str, Sequence[Mapping[str, Any]]]
-"""Under `inputs` and `outputs` one mapping each, with `shape_exprs` (integers and sympy expressions) and `dtype`; a number
-has no sizes, and `is_scalar`."""
+"""Under `inputs` and `outputs` one mapping each, with `shape_exprs` (integers and sympy expressions) and `dtype`; a
+number has no sizes, and `is_scalar`."""
 
 
 def describe_outputs(shapes: Shapes, inputs: Sequence[torch.Tensor], subject: str) -> list[torch.Tensor]:
