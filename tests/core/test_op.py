@@ -15,7 +15,7 @@ from torch.export import Dim
 
 from intarsia.core import container, instance
 from intarsia.core.op import run_engine
-from intarsia.errors import ArgumentError, EngineBuildFailed, EngineError, EngineRefused
+from intarsia.errors import ArgumentError, EngineBuildFailed, EngineError, EngineRefused, EngineUnavailable
 
 RUN = torch.ops.intarsia.run_engine.default
 DOUBLE = "(f32[b, 3]) -> (f32[b, 3])"
@@ -241,6 +241,23 @@ def test_an_engine_without_payload_is_built_once_and_says_so(
     assert [r.getMessage() for r in caplog.records] == [
         "engine 'standin_0': building it from its portable form, because it has no compiled one"
     ]
+
+
+def test_what_is_missing_to_build_an_engine_again_is_told_with_its_name(
+    standin: Any, make_engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(source: memoryview, options: Any) -> Any:
+        raise EngineUnavailable("backend", found="no hammer", expected="one", fix="Buy one.")
+
+    monkeypatch.setattr(standin, "rebuild", refuse)
+    told = "engine 'standin_0': found that standin cannot build it from its portable form: no hammer, expected one. "
+    for engine, reason in (
+        (without_payload(make_engine("halve", DOUBLE, source="double")), "it has no compiled one"),
+        (make_engine("other: double", DOUBLE, source="double"), "another version"),
+    ):
+        with pytest.raises(EngineUnavailable) as caught:
+            RUN([torch.randn(4, 3)], engine, DOUBLE)
+        assert str(caught.value) == f"{told}It has to be built so: {reason}. Buy one."
 
 
 def test_engines_that_differ_in_names_alone_are_one_instance(standin: Any, make_engine: Any) -> None:

@@ -17,7 +17,14 @@ import intarsia
 from intarsia.core.container import EngineContainer
 from intarsia.engines.onnxruntime import ONNXRuntimeBackend
 from intarsia.engines.onnxruntime.source import unpack_model
-from intarsia.errors import ArgumentError, EngineBuildFailed, EngineError, EngineRefused, EngineUnavailable
+from intarsia.errors import (
+    ArgumentError,
+    EngineBuildFailed,
+    EngineError,
+    EngineRefused,
+    EngineUnavailable,
+    PositionError,
+)
 
 onnx = pytest.importorskip("onnx")
 BACKEND = ONNXRuntimeBackend()
@@ -188,7 +195,14 @@ def test_state_of_every_kind_is_built_in() -> None:
 
     module = Stateful()
     x = torch.randn(2, 300)
-    results = load_built(BACKEND, BACKEND.build(export(module, (x,)), {}))([x])
+    built = BACKEND.build(export(module, (x,)), {})
+    assert built.source is not None
+    unpacked = unpack_model(memoryview(built.source))
+    # A message of protobuf ends at 2 GB, so none may hold what grows with a model.
+    inside = [tensor.ByteSize() for tensor in onnx.ModelProto.FromString(unpacked.model).graph.initializer]
+    assert max(inside) < 200
+    assert len(unpacked.weights) == 5
+    results = load_built(BACKEND, built)([x])
     for result, expected in zip(results, module(x), strict=True):
         torch.testing.assert_close(result, expected.detach())
 
@@ -218,6 +232,36 @@ def test_a_file_stores_weights_once_and_runs_in_a_new_process(tmp_path: Path) ->
     assert intarsia.verify(path, model, inputs=[((x,), {})]).ok
     for engines in ("verify", "rebuild"):
         torch.testing.assert_close(intarsia.load(path, engines=engines)(x), model(x).detach())
+
+
+class Encoder(nn.Module):
+    """Token numbers and a mask, as a sentence encoder takes them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(50, 8), nn.Embedding(9, 8)
+        self.register_buffer("order", torch.arange(9)[None])
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        x = (self.tokens(ids) + self.places(self.order[:, : ids.shape[1]]))[:, None]
+        seen = mask[:, None, None].to(torch.bool).expand(-1, 1, ids.shape[1], -1)
+        x = nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=seen)[:, 0]
+        return (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
+
+
+def test_inputs_of_a_sentence_encoder_are_drawn(tmp_path: Path) -> None:
+    model, sizes = Encoder().eval(), {0: Dim("batch", min=1, max=5), 1: Dim("length", min=2, max=9)}
+    ids, mask = torch.randint(0, 50, (3, 6)), torch.ones(3, 6, dtype=torch.int64)
+    hybrid = intarsia.compile(model, (ids, mask), dynamic_shapes=(sizes, sizes), backend="onnxruntime")
+    assert len(intarsia.coverage(hybrid).engines) == 1
+    intarsia.save(hybrid, tmp_path / "model.pt2")
+    assert intarsia.verify(tmp_path / "model.pt2", model).ok
+    ids[1, 2] = -3
+    with (
+        torch.no_grad(),
+        pytest.raises(PositionError, match=r"found index -3, which .* with size 50, expected 0 to 49"),
+    ):
+        intarsia.load(tmp_path / "model.pt2")(ids, mask)
 
 
 def test_methods_share_the_weights_of_their_engines(tmp_path: Path) -> None:

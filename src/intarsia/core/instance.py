@@ -15,7 +15,7 @@ from intarsia.core.container import EngineContainer
 from intarsia.core.engine_faults import check_outputs, failed
 from intarsia.core.registry import find_backend
 from intarsia.core.signature import EngineSignature
-from intarsia.errors import EngineBuildFailed, EngineError, EngineRefused, IntarsiaError
+from intarsia.errors import EngineBuildFailed, EngineError, EngineRefused, EngineUnavailable, IntarsiaError
 
 _logger = logging.getLogger("intarsia")
 
@@ -142,17 +142,17 @@ def _make_engine(container: EngineContainer) -> Engine:
         reason = backend.accepts(container.backend_version, container.target)
     if payload is None or (reason and container.has_source):
         _logger.info("%s: building it from its portable form, because %s", container.subject, reason)
-        return _build_again(container, backend)
+        return _build_again(container, backend, str(reason))
     try:
         return backend.load(payload, container.options)
     except EngineRefused as refusal:
         if not container.has_source:
             raise
         _logger.info("%s: rebuilding it for this machine, because %s", container.subject, refusal)
-        return _build_again(container, backend)
+        return _build_again(container, backend, refusal.found.removeprefix("that "))
 
 
-def _build_again(container: EngineContainer, backend: Backend) -> Engine:
+def _build_again(container: EngineContainer, backend: Backend, reason: str) -> Engine:
     source = container.source
     if source is None:
         raise EngineError(
@@ -168,5 +168,13 @@ def _build_again(container: EngineContainer, backend: Backend) -> Engine:
             container.subject,
             found=f"that {backend.name} cannot build it from its portable form: {error.subject}: {error.found}",
             expected="an engine",
+            fix=error.fix,
+        ) from error
+    except EngineUnavailable as error:
+        raise EngineUnavailable(
+            container.subject,
+            found=f"that {backend.name} cannot build it from its portable form: {error.found}",
+            expected=error.expected,
+            consequence=f"It has to be built so: {reason}.",
             fix=error.fix,
         ) from error

@@ -31,7 +31,8 @@ _ALONG_DIM: Mapping[str, tuple[int | None, int]] = {
 _LISTED = frozenset({"_unsafe_index", "_unsafe_index_put", "index", "index_put"})
 _COUNTS_BACK = _LISTED | {"index_fill"}
 UNGUARDED = frozenset(
-    {"_embedding_bag", "embedding_bag", "max_unpool2d", "max_unpool3d", "nll_loss", "nll_loss2d", "nll_loss2d_forward",
+    {"_embedding_bag", "cross_entropy_loss", "embedding_bag", "max_unpool2d", "max_unpool3d", "multi_margin_loss",
+     "multilabel_margin_loss", "multilabel_margin_loss_forward", "nll_loss", "nll_loss2d", "nll_loss2d_forward",
      "nll_loss_forward", "nll_loss_nd", "put", "take", "take_along_dim"}
 )  # fmt: skip
 """Operators whose positions are not seen to here, without the underscore of those that write in place."""
@@ -41,20 +42,22 @@ OUTSIDE = "a position outside of"
 """How messages about positions begin."""
 
 
+def reads_positions(node: Node) -> bool:
+    """Whether a node is an operator with positions, guarded or not."""
+    name = packet_name(node)
+    return name in _ALONG_DIM or name in _LISTED or name in UNGUARDED
+
+
 class Guard(NamedTuple):
     """Positions that were kept inside.
 
     Attributes:
         flag: b8[]: whether one was outside.
-        given: The positions as they were given.
         text: What they count along, for messages.
-        size: Size of that dim where it is fixed.
     """
 
     flag: Node
-    given: Node
     text: str
-    size: int | None
 
 
 class _Position(NamedTuple):
@@ -85,18 +88,6 @@ def guard_positions(graph: Graph, is_known: Callable[[Node, int, bool], bool]) -
             if not (isinstance(size, int) and is_known(position.given, size, position.counts_back)):
                 guards.append(_guard(graph, node, position, size))
     return guards
-
-
-def reshaped_source(index: Node) -> Node:
-    """The node whose numbers an index holds, in another shape or a wider dtype."""
-    while packet_name(index) in _RESHAPERS:
-        index = index.all_input_nodes[0]
-    return index
-
-
-_RESHAPERS = frozenset(
-    {"_to_copy", "alias", "clone", "detach", "expand", "permute", "reshape", "squeeze", "unsqueeze", "view"}
-)
 
 
 def _positions_of(node: Node) -> Iterator[_Position]:
@@ -133,9 +124,8 @@ def _guard(graph: Graph, node: Node, position: _Position, size: Any) -> Guard:
     else:
         arguments[position.argument[0]] = inside
     node.args = tuple(arguments)
-    fixed = size if isinstance(size, int) else None
-    text = f"dimension {position.dim} of what {node.target} takes" + ("" if fixed is None else f", of size {fixed}")
-    return Guard(flag, position.given, text, fixed)
+    text = f"dimension {position.dim} of what {node.target} takes"
+    return Guard(flag, text + (f", of size {size}" if isinstance(size, int) else ""))
 
 
 def _minus(graph: Graph, left: Any, right: Any) -> Any:

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from intarsia.core.backend import POSITIONS, BuiltEngine
+from intarsia.core.backend import MASKS, POSITIONS, BuiltEngine
 from intarsia.core.compiled.compiling import check_compiler, check_options, compile_programs, devices_of, target_of
+from intarsia.core.uses import describe_integers
 from intarsia.engines.inductor.canonical import make_canonical
 from intarsia.engines.inductor.engine import GUARDED, InductorEngine
 from intarsia.engines.inductor.source import pack_program, unpack_program
@@ -33,7 +34,7 @@ def build_engine(program: torch.export.ExportedProgram, options: Mapping[str, An
         target=target_of([canonical.program]),
         options={
             **options,
-            **({POSITIONS: canonical.positions} if canonical.positions else {}),
+            **describe_integers(program),
             **({GUARDED: canonical.guarded} if canonical.guarded else {}),
         },
         constants=constants,
@@ -43,7 +44,7 @@ def build_engine(program: torch.export.ExportedProgram, options: Mapping[str, An
 def rebuild_engine(source: memoryview, options: Mapping[str, Any]) -> InductorEngine:
     """Compile a source; see `InductorBackend.rebuild`."""
     check_compiler("inductor engine")
-    settings = {name: value for name, value in options.items() if name not in {POSITIONS, GUARDED}}
+    settings = {name: value for name, value in options.items() if name not in {POSITIONS, MASKS, GUARDED}}
     check_options(settings)
     try:
         program = unpack_program(source)

@@ -18,7 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from intarsia._torch import pytree, quiet_specs, verifiers_for
-from intarsia.core.compiled.positions import call, guard_positions, reshaped_source
+from intarsia.core.compiled.positions import call, guard_positions
 from intarsia.errors import EngineBuildFailed
 
 
@@ -27,13 +27,11 @@ class Canonical(NamedTuple):
 
     Attributes:
         program: Inputs, state and nodes are numbered; it takes and gives tensors, and holds nothing else.
-        positions: Inputs that hold positions, for `intarsia.core.backend.POSITIONS`.
         guarded: What each element of its last output tells: whether a position was outside of this. Empty where there
             is no such output.
     """
 
     program: torch.export.ExportedProgram
-    positions: list[dict[str, int]]
     guarded: list[str]
 
 
@@ -57,13 +55,10 @@ def make_canonical(program: torch.export.ExportedProgram) -> Canonical:
         return values.numel() == 0 or (int(values.min()) >= least and int(values.max()) < size)
 
     guards = guard_positions(graph, is_known)
-    sources = [(reshaped_source(guard.given), guard.size) for guard in guards]
-    positions = {(inputs.index(node), size) for node, size in sources if node in inputs and size is not None}
     if guards:
         _return_flags(graph, [guard.flag for guard in guards])
     return Canonical(
         _assemble(program, graph, inputs, state),
-        [{"input": i, "size": size} for i, size in sorted(positions)],
         [guard.text for guard in guards],
     )
 

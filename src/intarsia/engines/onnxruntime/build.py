@@ -13,11 +13,12 @@ from torch.export.graph_signature import InputKind, OutputKind
 from intarsia._torch import export_to_onnx
 from intarsia.core.backend import BuiltEngine
 from intarsia.core.signature import EngineSignature
+from intarsia.core.uses import describe_integers
 from intarsia.engines.onnxruntime.engine import make_session
 from intarsia.engines.onnxruntime.installation import find_version
 from intarsia.engines.onnxruntime.library import read_options
 from intarsia.engines.onnxruntime.registry import find_registry
-from intarsia.engines.onnxruntime.source import pack_model, unpack_model
+from intarsia.engines.onnxruntime.source import pack_model, separate_weights
 from intarsia.errors import EngineBuildFailed, first_line, shorten
 
 if TYPE_CHECKING:
@@ -28,22 +29,25 @@ def build_engine(program: torch.export.ExportedProgram, options: Mapping[str, An
     """Export a program to ONNX, and make a session of it to see that it can be; see `ONNXRuntimeBackend.build`."""
     chosen = read_options(options)
     signature = _signature(program)
+    described = describe_integers(program)
     model = _convert(program)
     operators = _name_nodes(model)
-    packed = pack_model(model, signature.canonical)
+    separate = separate_weights(model, signature.canonical)
     try:
-        make_session(unpack_model(memoryview(packed.source)), chosen)
+        # Before the weights are copied: a session has copies of its own, for a time two.
+        make_session(separate, chosen)
     except EngineBuildFailed as error:
         error.operators = tuple(
             {operator for name, operator in operators.items() if re.search(rf"\b{name}\b", error.found)}
         )
         raise
+    packed = pack_model(separate)
     return BuiltEngine(
         payload=None,
         source=packed.source,
         backend_version=find_version(),
         target=", ".join(chosen.providers),
-        options=dict(options),
+        options={**options, **described},
         constants=packed.constants,
     )
 

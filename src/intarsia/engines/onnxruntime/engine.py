@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from intarsia.core.backend import POSITIONS
+from intarsia.core.backend import MASKS, POSITIONS
+from intarsia.core.positions import InputPositions
 from intarsia.core.signature import EngineSignature
 from intarsia.engines.onnxruntime.library import (
     CPU,
@@ -19,7 +20,7 @@ from intarsia.engines.onnxruntime.library import (
     import_onnxruntime,
     read_options,
 )
-from intarsia.engines.onnxruntime.source import UnpackedModel, unpack_model
+from intarsia.engines.onnxruntime.source import SeparateModel, Weight, unpack_model
 from intarsia.errors import (
     ArgumentError,
     EngineBuildFailed,
@@ -45,9 +46,11 @@ class ONNXRuntimeEngine:
     Args:
         session: ONNX Runtime's session.
         signature: What it takes and gives.
+        options: What `build_engine` stored beside it: inputs that hold positions, for messages.
     """
 
-    def __init__(self, session: Any, signature: EngineSignature) -> None:
+    def __init__(self, session: Any, signature: EngineSignature, options: Mapping[str, Any]) -> None:
+        self._positions = [InputPositions(name=str(one["input"]), **one) for one in options.get(POSITIONS, ())]
         self._session = session
         self._signature = signature
         types = element_types()
@@ -89,7 +92,11 @@ class ONNXRuntimeEngine:
         try:
             self._session.run_with_iobinding(binding)
         except Exception as error:
-            raise _failed(error) from error
+            failed = _failed(error)
+            if isinstance(failed, PositionError):
+                for positions in self._positions:  # these know the size
+                    positions.check(held, "engine input")
+            raise failed from error
         self._idle.append(binding)
         return results
 
@@ -108,12 +115,12 @@ class ONNXRuntimeEngine:
 
 def load_engine(source: memoryview, options: Mapping[str, Any]) -> ONNXRuntimeEngine:
     """The engine of a portable form; see `ONNXRuntimeBackend.rebuild`."""
-    chosen = read_options({name: value for name, value in options.items() if name != POSITIONS})
-    unpacked = unpack_model(source)
-    return ONNXRuntimeEngine(make_session(unpacked, chosen), EngineSignature.parse(unpacked.signature))
+    chosen = read_options({name: value for name, value in options.items() if name not in {POSITIONS, MASKS}})
+    separate = unpack_model(source)
+    return ONNXRuntimeEngine(make_session(separate, chosen), EngineSignature.parse(separate.signature), options)
 
 
-def make_session(unpacked: UnpackedModel, options: SessionOptions) -> Any:
+def make_session(separate: SeparateModel, options: SessionOptions) -> Any:
     """ONNX Runtime's session of a model; it has copies of the weights.
 
     Raises:
@@ -125,11 +132,11 @@ def make_session(unpacked: UnpackedModel, options: SessionOptions) -> Any:
     settings.log_severity_level = _FATAL
     settings.intra_op_num_threads = options.threads
     try:
-        values = [_value(onnxruntime, *weight[1:]) for weight in unpacked.weights]
-        settings.add_external_initializers([weight.name for weight in unpacked.weights], values)
+        values = [_value(onnxruntime, weight) for weight in separate.weights]
+        settings.add_external_initializers([weight.name for weight in separate.weights], values)
         # Without `enable_fallback`, ONNX Runtime would print that a provider failed, and go on with others.
         session = onnxruntime.InferenceSession(
-            unpacked.model, settings, providers=list(options.providers), enable_fallback=0
+            separate.model, settings, providers=list(options.providers), enable_fallback=0
         )
     except Exception as error:
         raise EngineBuildFailed(
@@ -149,12 +156,12 @@ def make_session(unpacked: UnpackedModel, options: SessionOptions) -> Any:
     return session
 
 
-def _value(onnxruntime: Any, element_type: int, shape: tuple[int, ...], data: memoryview) -> Any:
+def _value(onnxruntime: Any, weight: Weight) -> Any:
     """A weight's bytes as one of ONNX Runtime's values; not copied."""
     # NumPy has no bfloat16; the number tells the type, so only the width of the elements matters.
-    (width,) = (dtype.itemsize for dtype, number in element_types().items() if number == element_type)
-    array = np.frombuffer(data, f"u{width}").reshape(shape)
-    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, element_type)
+    (width,) = (dtype.itemsize for dtype, number in element_types().items() if number == weight.element_type)
+    array = np.frombuffer(weight.data, f"u{width}").reshape(weight.shape)
+    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, weight.element_type)
 
 
 def _readable(i: int, tensor: torch.Tensor) -> torch.Tensor:

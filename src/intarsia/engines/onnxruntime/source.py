@@ -29,18 +29,6 @@ _WEIGHTS = "weights"
 _LEAST_BYTES = 1024
 
 
-class PackedModel(NamedTuple):
-    """A portable form.
-
-    Attributes:
-        source: Its bytes.
-        constants: Where weights lie in it: position and number of bytes of each.
-    """
-
-    source: bytes
-    constants: list[tuple[int, int]]
-
-
 class Weight(NamedTuple):
     """A weight that lies beside the model.
 
@@ -48,16 +36,18 @@ class Weight(NamedTuple):
         name: Name of the initializer in the model.
         element_type: ONNX's number of its dtype.
         shape: Its sizes.
+        offset: Where it lies among the weights, which tied ones share.
         data: Its bytes.
     """
 
     name: str
     element_type: int
     shape: tuple[int, ...]
+    offset: int
     data: memoryview
 
 
-class UnpackedModel(NamedTuple):
+class SeparateModel(NamedTuple):
     """What a session is made of.
 
     Attributes:
@@ -71,16 +61,31 @@ class UnpackedModel(NamedTuple):
     signature: str
 
 
-def pack_model(model: onnx_ir.Model, signature: str) -> PackedModel:
-    """The portable form of a model.
+class PackedModel(NamedTuple):
+    """A portable form.
+
+    Attributes:
+        source: Its bytes.
+        constants: Where weights lie in it: position and number of bytes of each.
+    """
+
+    source: bytes
+    constants: list[tuple[int, int]]
+
+
+def separate_weights(model: onnx_ir.Model, signature: str) -> SeparateModel:
+    """The model without its large weights, and these beside it where they lie in memory.
 
     Args:
         model: Changed: its large initializers refer to the weights.
         signature: Text of the engine's signature.
+
+    Raises:
+        EngineBuildFailed: It has operators of its own.
     """
     import onnx_ir
 
-    pieces: list[memoryview] = []
+    weights: list[Weight] = []
     places: dict[tuple[int, int], int] = {}
     end = 0
     for value in model.graph.initializers.values():
@@ -90,24 +95,41 @@ def pack_model(model: onnx_ir.Model, signature: str) -> PackedModel:
         array: Any = np.ascontiguousarray(tensor.numpy())
         key = array.ctypes.data, array.nbytes
         if key not in places:
-            start = aligned(end)
-            pieces += [memoryview(bytes(start - end)), memoryview(array.reshape(-1).view(np.uint8))]
-            places[key], end = start, start + array.nbytes
+            places[key] = aligned(end)
+            end = places[key] + array.nbytes
+        data = memoryview(array.reshape(-1).view(np.uint8))
+        weights.append(Weight(str(value.name), int(tensor.dtype), tuple(array.shape), places[key], data))
         value.const_value = onnx_ir.ExternalTensor(
             _WEIGHTS, places[key], array.nbytes, tensor.dtype, shape=tensor.shape, name=str(value.name)
         )
     proto: Any = onnx_ir.to_proto(model)
-    _name_anew(proto)
+    names = _name_anew(proto)
     proto.metadata_props.add(key="signature", value=signature)
-    text = proto.SerializeToString(deterministic=True)
-    start = aligned(_SIZE.size + len(text))
-    head = (_SIZE.pack(len(text)) + text).ljust(start, b"\0")
-    constants = [(start + offset, size) for (_, size), offset in places.items()]
+    _check_operators(proto)
+    renamed = [weight._replace(name=names[weight.name]) for weight in weights]
+    return SeparateModel(proto.SerializeToString(deterministic=True), renamed, signature)
+
+
+def pack_model(separate: SeparateModel) -> PackedModel:
+    """The portable form of a model."""
+    pieces: list[bytes | memoryview] = []
+    end = 0
+    places = {weight.offset: weight.data for weight in separate.weights}
+    for offset, data in places.items():
+        pieces += [bytes(offset - end), data]
+        end = offset + len(data)
+    start = aligned(_SIZE.size + len(separate.model))
+    head = (_SIZE.pack(len(separate.model)) + separate.model).ljust(start, b"\0")
+    constants = [(start + offset, len(data)) for offset, data in places.items()]
     return PackedModel(b"".join((head, *pieces)), constants)
 
 
-def _name_anew(model: Any) -> None:
-    """Number values and sizes, so that equal partitions have equal models, and drop notes on where they come from."""
+def _name_anew(model: Any) -> dict[str, str]:
+    """Number values and sizes, so that equal partitions have equal models, and drop notes on where they come from.
+
+    Returns:
+        The new names of values, by the old ones.
+    """
     values: dict[str, str] = {"": ""}
     sizes: dict[str, str] = {}
     model.graph.name = "engine"
@@ -123,9 +145,10 @@ def _name_anew(model: Any) -> None:
             message.name = values.setdefault(message.name, f"value_{len(values)}")
         elif kind == "Dimension" and message.dim_param:
             message.dim_param = sizes.setdefault(message.dim_param, f"n{len(sizes)}")
+    return values
 
 
-def unpack_model(source: memoryview) -> UnpackedModel:
+def unpack_model(source: memoryview) -> SeparateModel:
     """The model that `pack_model` wrote; its weights are views of `source`.
 
     ONNX Runtime reads external data from the disk wherever a model says so: a model that refers to anything else than
@@ -142,13 +165,17 @@ def unpack_model(source: memoryview) -> UnpackedModel:
     outside = [tensor for tensor in graph.initializer if _lies_outside(tensor)]
     if sum(map(_lies_outside, _of_kind("TensorProto", model))) != len(outside):
         raise _refused("constants that lie in files")
-    foreign = {node.domain for node in _of_kind("NodeProto", model)} - {""}
-    if foreign or model.functions:
-        raise _refused(f"operators of {', '.join(sorted(foreign)) or 'its own'}")
+    _check_operators(model)
     signature = {entry.key: entry.value for entry in model.metadata_props}.get("signature")
     if signature is None:
         raise _refused("no signature")
-    return UnpackedModel(text, [_weight(tensor, beside) for tensor in outside], signature)
+    return SeparateModel(text, [_weight(tensor, beside) for tensor in outside], signature)
+
+
+def _check_operators(model: Any) -> None:
+    foreign = {node.domain for node in _of_kind("NodeProto", model)} - {""}
+    if foreign or model.functions:
+        raise _refused(f"operators of {', '.join(sorted(foreign)) or 'its own'}")
 
 
 def _parse(text: bytes) -> Any:
@@ -186,7 +213,7 @@ def _weight(tensor: Any, beside: memoryview) -> Weight:
         raise _refused("weights in no place") from error
     if not 0 <= start <= start + size <= len(beside):
         raise _refused("weights outside of it")
-    return Weight(tensor.name, tensor.data_type, tuple(tensor.dims), beside[start : start + size])
+    return Weight(tensor.name, tensor.data_type, tuple(tensor.dims), start, beside[start : start + size])
 
 
 def _refused(found: str) -> EngineBuildFailed:

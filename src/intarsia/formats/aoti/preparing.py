@@ -9,11 +9,21 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx import Graph, GraphModule, Node
 
 from intarsia._torch import ASSERT, is_training, verifiers_for
-from intarsia.core.compiled.positions import OUTSIDE, call, guard_positions
+from intarsia.core.compiled.positions import (
+    OUTSIDE,
+    UNGUARDED,
+    call,
+    guard_positions,
+    packet_name,
+    reads_positions,
+)
 from intarsia.core.memory import memory_of
 from intarsia.core.small_sizes import misfits
-from intarsia.errors import ConventionError, MutationError
+from intarsia.errors import ConventionError, FormatError, MutationError
 from intarsia.formats.boundary import keep_name
+
+# Compiled code hands these over to torch, which looks at each position first.
+_CHECKED_BY_TORCH = frozenset({"_embedding_bag", "embedding_bag"})
 
 
 def prepare(program: torch.export.ExportedProgram, written: set[str]) -> torch.export.ExportedProgram:
@@ -25,9 +35,11 @@ def prepare(program: torch.export.ExportedProgram, written: set[str]) -> torch.e
 
     Raises:
         ConventionError: It takes or gives what compiled code does not, or has sizes at which that is wrong.
+        FormatError: An operator reads at positions where they cannot be kept inside.
         MutationError: Two entries of its state share memory that is written.
     """
     _check_arguments(program)
+    _check_positions(program)
     _check_aliases(program, written)
     _check_shapes(program)
     graph = _copy(program)
@@ -73,6 +85,23 @@ def _check_arguments(program: torch.export.ExportedProgram) -> None:
         if spec.kind is OutputKind.USER_OUTPUT and not is_plain:
             what = repr(value) if isinstance(spec.arg, ConstantArgument) else "a size"
             raise _refused(f"output {i}", what, "Return a tensor in its place.")
+
+
+def _check_positions(program: torch.export.ExportedProgram) -> None:
+    for module in program.graph_module.modules():
+        if not isinstance(module, GraphModule):
+            continue
+        is_body = module is not program.graph_module
+        for node in module.graph.nodes:
+            name = packet_name(node)
+            if (is_body and reads_positions(node)) or name in UNGUARDED - _CHECKED_BY_TORCH:
+                raise FormatError(
+                    f"operator {node.target}",
+                    found="positions that compiled code does not check" + (" in a body of a branch or loop" * is_body),
+                    expected="those of index, gather, scatter, embedding and the like, outside of branches and loops",
+                    consequence="One outside of its tensor would end the process, or read other memory.",
+                    fix="Write it with one of these, put it into an engine, or save without format='aoti'.",
+                )
 
 
 def _check_aliases(program: torch.export.ExportedProgram, written: set[str]) -> None:

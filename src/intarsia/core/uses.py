@@ -5,13 +5,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from intarsia.core.backend import POSITIONS
+from intarsia.core.backend import MASKS, POSITIONS
 from intarsia.core.engine_calls import read_containers
 from intarsia.core.op import RUN_ENGINE
 
@@ -20,15 +20,36 @@ aten = torch.ops.aten
 Size: TypeAlias = int | torch.SymInt
 
 
+class Range(NamedTuple):
+    """Where positions may lie.
+
+    Attributes:
+        dim: Dim that they count along.
+        size: Size of that.
+        counts_back: Whether -1 is the last position.
+    """
+
+    dim: int
+    size: Size
+    counts_back: bool
+
+
 @dataclass(frozen=True)
 class Use:
     """What may stand in an integer input.
 
     Attributes:
-        sizes: Sizes that its values index, each from 0 to the size less one; none for a mask of zeros and ones.
+        ranges: What its values are positions in; none for a mask of zeros and ones.
+        returned: Whether its values, or others made of them, are among the outputs.
     """
 
-    sizes: tuple[Size, ...] = ()
+    ranges: tuple[Range, ...] = ()
+    returned: bool = False
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """Sizes that its values index, each from 0 to the size less one."""
+        return tuple(found.size for found in self.ranges)
 
 
 def _packets(names: str) -> frozenset[Any]:
@@ -41,7 +62,7 @@ _CARRIERS = _packets(
     "roll select slice squeeze t to transpose unfold unsqueeze view"
 )
 # Their results are other integers: a mask may pass through them, an index may not.
-_ARITHMETIC = _packets("abs add cat copy cumsum maximum minimum mul neg rsub stack sub sum")
+_ARITHMETIC = _packets("abs add cat clamp copy cumsum maximum minimum mul neg rsub stack sub sum")
 _COMPARISONS = _packets("all any eq ge gt le logical_and logical_not logical_or logical_xor lt masked_fill ne where")
 # torch leaves a check of the dtype behind at every cast.
 _METADATA_CHECK = getattr(aten, "_assert_tensor_metadata")  # noqa: B009 - an operator's name, and not private
@@ -52,31 +73,36 @@ _INDEXING_ONE_DIM = _packets(
 )
 
 
-EnginePositions: TypeAlias = Mapping[Node, Mapping[int, Sequence[int]]]
-"""For each call of an engine the numbers of the inputs that hold positions, and the sizes that those are below."""
+EngineInputs: TypeAlias = Mapping[Node, Mapping[int, Sequence[Range]]]
+"""For each call of an engine the integer inputs whose use is told: what these are positions in, nothing for a mask."""
 
 
-def find_use(placeholder: Node, engines: EnginePositions) -> Use | None:
+def find_use(placeholder: Node, engines: EngineInputs) -> Use | None:
     """What an integer input is for, or None when that cannot be told.
 
     It is followed through views, casts and copies to what consumes it. An index counts before a mask; one consumer
-    that cannot be told (an engine that takes no positions there, a body of a higher-order operator) leaves the whole
-    untold.
+    that cannot be told (an engine that does not say, a body of a higher-order operator) leaves the whole untold.
 
     Args:
         placeholder: The input.
-        engines: What engines take positions from.
+        engines: What engines do with integers.
     """
-    sizes: list[Size] = []
-    told = True
+    ranges: list[Range] = []
+    told, returned = True, False
     waiting = [(placeholder, True)]
     seen = set(waiting)
     while waiting:
         value, exact = waiting.pop()
         for user in value.users:
-            indexed = _indexed_by_engine(user, value, engines) if user in engines else _indexed(user, value)
+            returned = returned or user.op == "output"
+            if user in engines:
+                taken = _taken_by_engine(user, value, engines[user])
+                ranges += taken or ()
+                told = told and taken is not None and (exact or not taken)
+                continue
+            indexed = _indexed(user, value)
             if indexed:
-                sizes += indexed
+                ranges.append(indexed)
                 told = told and exact
                 continue
             kept = _follow(user, value)
@@ -87,31 +113,31 @@ def find_use(placeholder: Node, engines: EnginePositions) -> Use | None:
             if step not in seen:
                 seen.add(step)
                 waiting.append(step)
-    if sizes:
-        return Use(tuple(sizes)) if told else None
-    return Use() if told else None
+    return Use(tuple(ranges), returned) if told else None
 
 
-def _indexed_by_engine(user: Node, value: Node, engines: EnginePositions) -> list[Size]:
-    """The sizes that an engine indexes by a value; none where one of its inputs takes it for something else."""
+def _taken_by_engine(user: Node, value: Node, known: Mapping[int, Sequence[Range]]) -> list[Range] | None:
+    """What a value is for an engine; None where it does not tell of one of the inputs that take it."""
     arguments: Any = user.args[0]
-    found = [engines[user].get(index, ()) for index, argument in enumerate(arguments) if argument is value]
-    return [size for sizes in found for size in sizes] if all(found) else []
+    found = [known.get(index) for index, argument in enumerate(arguments) if argument is value]
+    return None if None in found else [one for ranges in found if ranges for one in ranges]
 
 
-def _indexed(user: Node, value: Node) -> list[Size]:
-    """The size that a consumer indexes by a value; none when it does something else with it."""
+def _indexed(user: Node, value: Node) -> Range | None:
+    """What a consumer takes a value for positions in; None when it does something else with it."""
     packet = getattr(user.target, "overloadpacket", None)
     arguments: tuple[Any, ...] = user.args
-    found: Size | None = None
+    dim: int | None = None
     if packet is aten.embedding and arguments[1] is value:
-        found = _shape(arguments[0])[0]
+        dim = 0
     elif packet in _INDEXING_ONE_DIM and len(arguments) > 2 and arguments[2] is value:
-        found = _shape(arguments[0])[arguments[1]]
+        dim = arguments[1]
     elif packet in _INDEXING:
-        sizes = zip(arguments[1], _shape(arguments[0]), strict=False)
-        found = next((size for index, size in sizes if index is value), None)
-    return [] if found is None else [found]
+        dim = next((i for i, index in enumerate(arguments[1]) if index is value), None)
+    if dim is None:
+        return None
+    shape = _shape(arguments[0]) or (1,)
+    return Range(dim % len(shape), shape[dim], packet in _INDEXING | _packets("index_fill index_fill_"))
 
 
 def _follow(user: Node, value: Node) -> bool | None:
@@ -133,23 +159,46 @@ def _is_harmless(user: Node) -> bool:
     return packet in _CARRIERS | _ARITHMETIC | _COMPARISONS | {aten.div}
 
 
-def engine_positions(program: ExportedProgram) -> EnginePositions:
-    """What the engines of a program take positions from, as far as their backends tell.
+def engine_inputs(program: ExportedProgram) -> EngineInputs:
+    """What the engines of a program do with integers, as far as their backends tell.
 
     Raises:
         EngineError: An engine is damaged.
     """
     containers = read_containers(program)
     held = {spec.arg.name: containers.get(str(spec.target)) for spec in program.graph_signature.input_specs}
-    found: dict[Node, Mapping[int, Sequence[int]]] = {}
+    found: dict[Node, Mapping[int, Sequence[Range]]] = {}
     for call in program.graph.find_nodes(op="call_function", target=RUN_ENGINE):
         container = held.get(call.args[1].name)
         if container is not None:
-            sizes: dict[int, list[int]] = {}
+            ranges: dict[int, list[Range]] = {number: [] for number in container.options.get(MASKS, ())}
             for position in container.options.get(POSITIONS, ()):
-                sizes.setdefault(position["input"], []).append(position["size"])
-            found[call] = sizes
+                entry = Range(position.get("dim", 0), position["size"], position.get("counts_back", False))
+                ranges.setdefault(position["input"], []).append(entry)
+            found[call] = ranges
     return found
+
+
+def describe_integers(program: ExportedProgram) -> dict[str, Any]:
+    """What a partition does with the integers that it takes, for the options of its engine.
+
+    Told are inputs of which all uses can be told, along fixed sizes, and whose values are not among the outputs.
+
+    Returns:
+        `intarsia.core.backend.POSITIONS` and `intarsia.core.backend.MASKS`, each where there are some.
+    """
+    names = program.graph_signature.user_inputs
+    inputs = [node for node in program.graph.find_nodes(op="placeholder") if node.name in names]
+    positions: list[dict[str, Any]] = []
+    masks: list[int] = []
+    for node in integer_inputs(inputs):
+        use, number = find_use(node, {}), names.index(node.name)
+        if use is None or use.returned or not all(isinstance(size, int) for size in use.sizes):
+            continue
+        if not use.ranges:
+            masks.append(number)
+        positions += [{"input": number, **found._asdict()} for found in dict.fromkeys(use.ranges)]
+    return {**({POSITIONS: positions} if positions else {}), **({MASKS: masks} if masks else {})}
 
 
 def integer_inputs(nodes: Sequence[Node]) -> Iterator[Node]:
