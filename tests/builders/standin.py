@@ -24,6 +24,7 @@ class StandInBackend:
     name = "standin"
     FUNCTIONS: Mapping[str, Any] = {
         "double": lambda inputs: [2 * inputs[0]],
+        "negate": lambda inputs: [-inputs[0]],
         "repeat": lambda inputs: [torch.cat([inputs[0], inputs[0], inputs[0][:1]])],
         "sum": lambda inputs: [inputs[0].sum(), inputs[0].sum(0)],
         "longest": lambda inputs: [max(inputs, key=len).clone()],

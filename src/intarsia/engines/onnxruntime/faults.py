@@ -163,6 +163,7 @@ FAULTS: Mapping[str, Sequence[tuple[Check, str]]] = {
     **dict.fromkeys(("any.default", "any.dim", "any.dims"), _EMPTY),
     **dict.fromkeys(("std.correction", "std.dim", "std.default", "std_mean.correction", "std_mean.default"), _EMPTY),
     **dict.fromkeys(("var.correction", "var.dim", "var.default", "var_mean.correction", "var_mean.default"), _EMPTY),
+    **dict.fromkeys(("any.default", "any.dim"), _EMPTY),
     **dict.fromkeys(("amax.default", "amin.default"), _WHOLE + _EMPTY),
     **dict.fromkeys(("max.default", "min.default"), _EMPTY + _NO_AXES),
     **dict.fromkeys(("group_norm.default", "mean.default", "mean.dim", "native_group_norm.default"), _EMPTY),

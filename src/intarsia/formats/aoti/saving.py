@@ -13,11 +13,11 @@ import torch
 from torch.export.graph_signature import InputKind
 
 from intarsia._torch import serialize_graph
-from intarsia.core.compiled.compiling import check_compiler, compile_programs, target_of
+from intarsia.core.compiled.compiling import check_compiler, compile_programs, target_of, tell_fault
 from intarsia.core.compiled.model import CompiledModel, read_package
 from intarsia.core.method_names import check_method_names
 from intarsia.core.vectors import Vectors
-from intarsia.errors import FormatError, IntarsiaError, StateError, first_line
+from intarsia.errors import FormatError, IntarsiaError, StateError
 from intarsia.formats.aoti.layout import boundary_member, code_folder
 from intarsia.formats.aoti.preparing import prepare
 from intarsia.formats.archive.layout import MANIFEST_HASH_MEMBER, MANIFEST_MEMBER, checked_path
@@ -123,7 +123,7 @@ def _compile(
     except Exception as error:
         raise FormatError(
             str(path),
-            found=f"a program that AOTInductor cannot compile ({type(error).__name__}: {first_line(error)})",
+            found=f"a program that AOTInductor cannot compile ({tell_fault(error)})",
             expected="one that it compiles",
             fix="Put the operator concerned into an engine, or save without format='aoti'.",
         ) from error
