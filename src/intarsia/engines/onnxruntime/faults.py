@@ -10,6 +10,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from intarsia._torch import schema_of
+from intarsia.core.dim import Size
 from intarsia.engines.nodes import operator_name
 
 Check = Callable[[torch.fx.Node], bool]
@@ -45,7 +46,8 @@ def _may_be_empty(node: torch.fx.Node) -> bool:
 
 def _may_reduce_nothing(node: torch.fx.Node) -> bool:
     """Torch takes every symbol for positive, whatever its range: only a fixed size is sure to be."""
-    return not all(isinstance(size, int) and size > 0 for size in _first(node).shape)
+    sizes: Sequence[Size] = _first(node).shape
+    return not all(isinstance(size, int) and size > 0 for size in sizes)
 
 
 def _has_no_axes(node: torch.fx.Node) -> bool:
