@@ -227,8 +227,10 @@ def test_engines_of_all_backends_in_one_program(tmp_path: Path) -> None:
         f"result = intarsia.verify({str(path)!r}, allow={{'native'}})\n"
         "assert result.ok and result.replay.calls == 1, str(result)"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
+    for command in (["-c", code], ["-m", "intarsia", "inspect", str(path)]):
+        run = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+        assert run.returncode == 0, run.stderr
+    assert {name for name in names if name in run.stdout} == set(names)
 
 
 class Odd(Eager):

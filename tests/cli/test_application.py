@@ -356,6 +356,7 @@ def test_doctor_says_what_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError(message)
 
     monkeypatch.setattr(api, "compile", fail)
+    monkeypatch.setenv("COLUMNS", "200")
     result = invoke("doctor")
     assert result.exit_code == 1, result.output
     assert "RuntimeError: the library does not start" in result.stdout

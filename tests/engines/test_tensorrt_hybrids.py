@@ -178,6 +178,35 @@ def test_numbers_cross_as_tensors() -> None:
     assert_follows(intarsia.export(build()), {}, [call(X), call(tensor(4, 5, 4))], wanted)
 
 
+def complex_input(z: torch.Tensor) -> GraphModule:
+    """As Torch-TensorRT leaves it: the metadata of the input is that of its parts, in the precision of the engine."""
+
+    def fill(g: Draft) -> Any:
+        parts = g.op(aten.view_as_real.default, g.placeholder("z"))
+        taken = g.op(aten.to.dtype, parts, torch.float32) if z.dtype is torch.complex128 else parts
+        return (g.part("_run_on_acc_0", taken), parts)
+
+    part = TorchTensorRTModule("ftrt:relu", ["z_unpacked_complex"], ["output0"])
+    subject = compiled(hybrid(fill, {"_run_on_acc_0": part}), (z,))
+    described = next(iter(subject.graph.nodes)).meta
+    with described["val"].fake_mode:
+        described["val"] = torch.view_as_real(described["val"]).float()
+    return subject
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_a_complex_input_is_described_as_it_is(dtype: torch.dtype) -> None:
+    z = torch.complex(X, Y).to(dtype)
+    subject = complex_input(z)
+    before = printed(subject)
+    program = intarsia.export(subject)
+    assert printed(subject) == before
+    assert [node.meta["val"].dtype for node in program.graph.nodes if node.name == "z"] == [dtype]
+    relu, parts = program.module()(z)
+    assert torch.equal(parts, torch.view_as_real(z))
+    assert torch.equal(relu, torch.view_as_real(z).float().relu())
+
+
 CACHE, ROW = tensor(5, 1, 2, 8, 4), tensor(6, 1, 2, 1, 4)
 KV = {"output1": ("buf_cache", "kv_cache_update")}
 

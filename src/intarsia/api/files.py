@@ -24,6 +24,7 @@ from intarsia.formats.manifest import Manifest
 from intarsia.formats.pte.loading import has_pte_ending, open_pte
 from intarsia.formats.pte.saving import save_pte
 from intarsia.formats.saving import save_methods
+from intarsia.formats.tensors.storable import checked_program
 from intarsia.runtime.compiled import CompiledFile, CompiledMethods, CompiledProgram
 from intarsia.runtime.executorch import ExecutorchMethods, ExecutorchProgram, LoadedFile
 from intarsia.runtime.methods import Methods, check_methods, run_methods
@@ -126,7 +127,7 @@ def _precision(programs: Mapping[str, torch.export.ExportedProgram]) -> dict[str
     """What a file without a graph tells, so that it can be verified: `precision`, for the manifest of each method."""
     return {
         method: {"precision": {name: SHORT_NAMES[dtype] for name, dtype in found.items() if dtype in SHORT_NAMES}}
-        for method, found in leaf_dtypes(programs).items()
+        for method, found in leaf_dtypes({name: checked_program(one) for name, one in programs.items()}).items()
     }
 
 

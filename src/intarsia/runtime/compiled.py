@@ -45,7 +45,7 @@ class CompiledFile:
             return model.run([readable(value, model.device, f"method {method!r}") for value in inputs])
 
     def state(self) -> Mapping[str, torch.Tensor]:
-        """What calls write, by name: the live tensors."""
+        """The live tensors that calls write, by name."""
         with self._lock:
             self._prepare()
         return MappingProxyType(self._live)
@@ -130,7 +130,7 @@ class CompiledProgram(GraphlessProgram):
 
     @property
     def state(self) -> Mapping[str, torch.Tensor]:
-        """What calls write, by name: the live tensors. Other state is in the code. Opens the code."""
+        """The live tensors that calls write, by name. Other state is in the code. Opens the code."""
         return self._file.state()
 
     def reset(self) -> None:

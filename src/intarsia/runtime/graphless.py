@@ -87,7 +87,7 @@ class GraphlessProgram(Uncopied, ABC):
     @property
     @abstractmethod
     def state(self) -> Mapping[str, torch.Tensor]:
-        """What calls write, by name: the live tensors.
+        """The live tensors that calls write, by name.
 
         Raises:
             StateError: It cannot be had.
@@ -108,7 +108,7 @@ class GraphlessProgram(Uncopied, ABC):
 
     @property
     def writes(self) -> Mapping[str, str]:
-        """What calls write, state and inputs, by name -> its kind: "buffer", "parameter", "constant" or "input"."""
+        """The kind of all that calls write, by name ("buffer", "parameter", "constant" or "input")."""
         return {write.name: write.kind for write in self.manifest.writes} if self.manifest else {}
 
     @property
@@ -140,7 +140,7 @@ class GraphlessMethods(MethodSet[Callee], ABC):
 
     @property
     def state(self) -> Mapping[str, torch.Tensor]:
-        """What calls write, by name: the live tensors.
+        """The live tensors that calls write, by name.
 
         Raises:
             StateError: It cannot be had.

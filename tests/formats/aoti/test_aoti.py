@@ -307,6 +307,8 @@ def damage(file: Path, member: str, folder: Path) -> Path:
 def test_damage_is_named(file: Path, tmp_path: Path) -> None:
     members = read_members(file)
     (code,) = [name for name in members if name.endswith(".so")]
+    with pytest.raises(FormatError, match=f"damaged member '{code}'"):
+        intarsia.load(damage(file, code, tmp_path), allow={"native"}, verify=True)
     with pytest.raises(FormatError, match="damaged member 'data/test_vectors/tensors"):
         intarsia.verify(damage(file, "data/test_vectors/tensors.safetensors", tmp_path), allow={"native"})
     for name in (code, "extra/intarsia_boundary_model.json", "extra/intarsia_manifest.json"):
@@ -332,6 +334,14 @@ def test_inspect_and_check_tell_what_it_is(file: Path, monkeypatch: pytest.Monke
     assert "its code does not run here: it was compiled for" in other.stdout
     with pytest.raises(EngineRefused, match="it was compiled for"):
         intarsia.load(file, allow={"native"})(*arguments()[0], **arguments()[1])
+
+
+@pytest.mark.parametrize("options", [{"format": "aoti"}, {}])
+def test_code_is_saved_no_more(options: dict[str, Any], loaded: CompiledProgram, tmp_path: Path) -> None:
+    for path in (tmp_path / "m.pt2", *([] if options else [tmp_path / "m.pte"])):
+        with pytest.raises(FormatError, match=r"found an object of type 'CompiledProgram'.* Save what"):
+            intarsia.save(loaded, path, **options)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_diff_opens_no_code(

@@ -15,11 +15,13 @@ from intarsia.core.compiled.private_folder import private_folder
 from intarsia.errors import ArgumentError, EngineUnavailable, first_line, near_match, shorten
 
 # What makes the code fit to be carried elsewhere: no instructions but those that `find_processor` tells, as many
-# threads as torch has where it runs, and for a GPU the kernels inside of the library.
+# threads as torch has where it runs, and for a GPU the kernels inside of the library. What makes it compute as torch
+# does: numbers in f16 and bf16 are rounded by each operator, and not by the last one alone.
 _SETTINGS: Mapping[str, Any] = {
     "cpp.march": "",
     "cpp.dynamic_threads": True,
     "aot_inductor.embed_kernel_binary": True,
+    "emulate_precision_casts": True,
     # Folding takes a buffer that the program writes for a constant, and every call would then be the first.
     "joint_graph_constant_folding": False,
 }
