@@ -1,4 +1,4 @@
-"""Building and loading ONNX Runtime engines, and their files; the suite that all backends pass is in conformance.py."""
+"""Building and loading ONNX Runtime engines, and their files; the suite that all backends pass is in conformance/."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Building, loading and rebuilding OpenVINO engines; the suite that all backends pass is in conformance.py."""
+"""Building, loading and rebuilding OpenVINO engines; the suite that all backends pass is in conformance/."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class JointEngine:
     def _build(self, backend: Backend, program: torch.export.ExportedProgram) -> BuiltEngine:
         try:
             return backend.build(program, {})
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is
             pytest.fail(f"case {_find_culprit(backend, list(self._cases))!r} cannot be built with others: {error}")
 
     def _arguments(self, number: int, changed: Mapping[str, Arguments] | None) -> list[torch.Tensor]:
@@ -141,6 +141,6 @@ def _find_culprit(backend: Backend, names: list[str]) -> str:
         try:
             backend.build(_export(cases, chosen), {})
             names = names[len(half) :]
-        except Exception:
+        except Exception:  # noqa: BLE001 - likewise
             names = half
     return names[0]

@@ -36,8 +36,8 @@ def _lookup(function: Callable[..., torch.Tensor], lowest: int, highest: int, dt
     def call(*positions: int) -> tuple[torch.Tensor, ...]:
         return table, torch.tensor(positions, dtype=dtype)
 
-    wide = [-(2**40), 2**40] if dtype is torch.int64 else [-(2**31), 2**31 - 1]
-    wrong = tuple(call(0, position) for position in (lowest - 1, highest + 1, *wide))
+    wide = 2**40 if dtype is torch.int64 else 2**31 - 1
+    wrong = tuple(call(0, position) for position in (lowest - 1, highest + 1, wide))
     return Case(function, (call(lowest, highest), call(1, 0)), wrong=wrong, tolerance=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""Operators of many kinds, in f32 for the most part: such as most backends take, and such as some library gets wrong."""
+"""Operators of many kinds: such as most backends take, and such as some library gets wrong."""
 
 from __future__ import annotations
 

@@ -73,7 +73,8 @@ class State(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         product = x @ self.weight
         return (
-            product, product[:, :20] @ self.square @ self.tied * self.number, self.scale + x[0, 0].bfloat16(), self.hidden.logical_not(),
+            product, product[:, :20] @ self.square @ self.tied * self.number, self.scale + x[0, 0].bfloat16(),
+            self.hidden.logical_not(),
             self.part * x[0, 0], self.repeated - x[0, 0], torch.cat([self.nothing, x[:, :3]]), self.count.view(2, -1),
             self.plain.view(2, -1), x + torch.tensor([1.0, 2.0, 3.0, 4.0]),
         )  # fmt: skip
@@ -147,7 +148,6 @@ def _dynamic() -> dict[str, Case]:
                 flags.any(),
                 x.amax(1),
                 x.mean(1),
-                x.var(1),
                 flags.any(1),
                 x.max(1)[0],
                 x.argmax(1),

@@ -129,7 +129,8 @@ def _integer_arithmetic(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor,
         torch.div(x, y, rounding_mode="trunc"), torch.div(x, y, rounding_mode="floor"), x / 3, x / y,
         x + y, x - 3, 1 - x, x * 3, x * y, -x, x.abs(), x.sign(), x.square(), x**2, x @ y.t(),
         x * 0.5, x > 0.5, x + 0.5, x.clamp(-5, 5), x.clamp(min=1), torch.maximum(x, y), torch.minimum(x, y),
-        torch.where(x > y, x, y), x.sum(), x.sum(1), x.prod(1), x.cumsum(1), x.amax(1), x.amin(), x.max(1)[0], x.argmax(1), x.argmin(0),
+        torch.where(x > y, x, y), x.sum(), x.sum(1), x.prod(1), x.cumsum(1), x.amax(1), x.amin(),
+        x.max(1)[0], x.argmax(1), x.argmin(0),
         x.sort(1)[0], x.any(1), x.all(1), x == 7, x != y, x < y, x.bool(),
     )  # fmt: skip
 

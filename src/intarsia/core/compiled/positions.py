@@ -118,7 +118,9 @@ def _guard(graph: Graph, node: Node, position: _Position, size: Any) -> Guard:
         inside = call(graph, torch.ops.aten.clamp.default, position.given, least, _minus(graph, size, 1))
         moved = call(graph, torch.ops.aten.ne.Tensor, position.given, inside)
         flag = call(graph, torch.ops.aten.any.default, moved)
-    arguments: list[Any] = [list(one) if isinstance(one, Sequence) else one for one in node.args]
+    arguments: list[Any] = [
+        list(one) if isinstance(one, Sequence) and not isinstance(one, str) else one for one in node.args
+    ]
     if len(position.argument) == 2:
         arguments[1][position.argument[1]] = inside
     else:

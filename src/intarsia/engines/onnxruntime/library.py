@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -29,6 +30,8 @@ def import_onnxruntime() -> ModuleType:
     Raises:
         EngineUnavailable: It is not installed, or cannot be imported.
     """
+    # ONNX Runtime sends facts about models and machines to its makers unless this is set before it is imported.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         import onnxruntime
     except ImportError as error:
