@@ -23,7 +23,7 @@ test: $(ENV)/dev.stamp
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 docs: $(ENV)/dev.stamp
 	$(BIN)/python -m sphinx -q -W --keep-going -n -d build/doctrees docs build/docs

@@ -16,7 +16,7 @@ import torch
 import intarsia
 from intarsia.core import instance, registry
 from intarsia.core.backend import Backend, BuiltEngine
-from intarsia.errors import ArgumentError, EngineBuildFailed, EngineUnavailable, PartitionError
+from intarsia.errors import ArgumentError, EngineBuildFailed, EngineError, EngineUnavailable, PartitionError
 from intarsia.report.program import describe_program
 
 
@@ -224,8 +224,67 @@ def test_engines_of_all_backends_in_one_program(tmp_path: Path) -> None:
     assert {engine.backend for engine in facts.engines} == set(names)
     code = (
         "import intarsia\n"
-        f"result = intarsia.verify(intarsia.load({str(path)!r}, allow={{'native'}}))\n"
+        f"result = intarsia.verify({str(path)!r}, allow={{'native'}})\n"
         "assert result.ok and result.replay.calls == 1, str(result)"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
+    for command in (["-c", code], ["-m", "intarsia", "inspect", str(path)]):
+        run = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+        assert run.returncode == 0, run.stderr
+    assert {name for name in names if name in run.stdout} == set(names)
+
+
+class Odd(Eager):
+    """A backend that breaks its contract in one way."""
+
+    def __init__(self, **broken: Any) -> None:
+        super().__init__("odd")
+        self.__dict__.update(broken)
+
+
+def fail(*_: Any) -> None:
+    message = "out of luck\nsecond line"
+    raise KeyError(message)
+
+
+def build_any(**changes: Any) -> Any:
+    facts: dict[str, Any] = {"payload": b"x", "source": None, "backend_version": "1", "target": "t", "options": {}}
+    return lambda *_: BuiltEngine(**{**facts, **changes})
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [
+        ({"supports": fail}, r"found the answer KeyError: .* to whether it takes aten\.linear\.default"),
+        ({"supports": lambda _: True}, "found the answer True to whether"),
+        ({"supports": lambda _: ""}, "found the answer '' to whether"),
+        ({"check_options": fail}, "found that the backend 'odd' fails on them"),
+        ({"build": lambda *_: None}, "found that it builds a NoneType, expected a BuiltEngine"),
+        ({"build": build_any(payload="x")}, "a str for its payload"),
+        ({"build": build_any(payload=None)}, "neither a payload nor a source"),
+        ({"build": build_any(target=3)}, "an int for its target"),
+        ({"build": build_any(options={"a": {1}})}, "options that JSON cannot hold"),
+        ({"build": build_any(options={"a": float("nan")})}, "options that JSON cannot hold"),
+        ({"build": build_any(options={3: 4})}, "which JSON would change"),
+        ({"build": build_any(source=b"abc", constants=[(0, 2), (1, 2)])}, "constants of 2 bytes at 1"),
+        ({"build": build_any(source=b"abc", constants=[(2, 2)])}, "in a source of 3"),
+    ],
+)
+def test_a_backend_that_breaks_its_contract_is_named(add_backends: Any, broken: dict[str, Any], told: str) -> None:
+    add_backends(Odd(**broken), Eager("two"))
+    with pytest.raises(EngineError, match=f"^backend 'odd'.*{told}"):
+        compile_model(backend=["odd", "two"])
+
+
+def test_an_interruption_ends_the_compilation_and_leaves_the_model(add_backends: Any) -> None:
+    model = make_model()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    add_backends(Odd(build=interrupt), Eager("two"))
+    with pytest.raises(KeyboardInterrupt):
+        compile_model(model, backend={"": "two", "head": "odd"})
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    hybrid = compile_model(model, backend="two")
+    assert_right(hybrid, model)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from intarsia.core.backend import BuiltEngine, Engine
-from intarsia.errors import EngineRefused, first_line
+from intarsia.errors import ArgumentError, EngineError, EngineRefused, first_line
 
 Options = Mapping[str, Any]
 
@@ -16,13 +16,16 @@ class EagerBackend:
     name = "eager"
 
     def check_options(self, options: Options) -> None:
-        """It has no options, and refuses none."""
+        for name in options:
+            fix = "Leave it out."
+            raise ArgumentError(f"eager option {name!r}", found="no option of that name", expected="none", fix=fix)
 
     def supports(self, node: torch.fx.Node) -> str | None:
         random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         return "draws random numbers" if random else None
 
     def build(self, program: torch.export.ExportedProgram, options: Options) -> BuiltEngine:
+        self.check_options(options)
         stored = io.BytesIO()
         torch.export.save(program, stored)
         version = metadata.version("torch")
@@ -41,8 +44,12 @@ class EagerBackend:
             ) from error
 
         def run(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-            with torch.no_grad():
-                outputs = module(*(value.contiguous() for value in inputs))
+            try:
+                with torch.no_grad():
+                    outputs = module(*(value.contiguous() for value in inputs))
+            except (IndexError, RuntimeError) as error:
+                told = f"a failed call ({first_line(error)})"
+                raise EngineError("eager engine", found=told, expected="a result", fix="Mend its inputs.") from error
             outputs = outputs if isinstance(outputs, tuple) else (outputs,)
             return [output.clone(memory_format=torch.contiguous_format) for output in outputs]
 

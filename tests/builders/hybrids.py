@@ -65,6 +65,7 @@ def hybrid(fill: Callable[[Draft], Any], attributes: Mapping[str, Any] | None = 
     draft = Draft()
     draft.output(fill(draft))
     module = GraphModule(torch.nn.Module(), Graph())
+    module.graph = draft  # before there are submodules: torch compiles those again as well
     for name, value in (attributes or {}).items():
         owner: Any = module
         *parents, last = name.split(".")
@@ -76,7 +77,6 @@ def hybrid(fill: Callable[[Draft], Any], attributes: Mapping[str, Any] | None = 
             owner.register_buffer(last, value.value, persistent=value.persistent)
         else:
             setattr(owner, last, value)
-    module.graph = draft
     return module
 
 

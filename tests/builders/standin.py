@@ -24,10 +24,11 @@ class StandInBackend:
     name = "standin"
     FUNCTIONS: Mapping[str, Any] = {
         "double": lambda inputs: [2 * inputs[0]],
+        "negate": lambda inputs: [-inputs[0]],
         "repeat": lambda inputs: [torch.cat([inputs[0], inputs[0], inputs[0][:1]])],
         "sum": lambda inputs: [inputs[0].sum(), inputs[0].sum(0)],
         "longest": lambda inputs: [max(inputs, key=len).clone()],
-        "halve": lambda inputs: [inputs[0][::2].contiguous()],
+        "halve": lambda inputs: [inputs[0][::2].clone()],
         "record": lambda inputs: [inputs[0] * 3, inputs[1].index_copy_(0, inputs[2], inputs[0])],
         "record a copy": lambda inputs: [inputs[0] * 3, inputs[1].index_copy(0, inputs[2], inputs[0])],
         "accumulate": lambda inputs: [inputs[0].add_(inputs[1])],
@@ -82,6 +83,8 @@ def standin(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInBackend]:
         [
             EntryPoint("standin", f"{__name__}:StandInBackend", group),
             EntryPoint("broken", "no_such_module:Backend", group),
+            EntryPoint("dotted.name", f"{__name__}:StandInBackend", group),
+            EntryPoint("torch", f"{__name__}:StandInBackend", group),
         ]
     )
     monkeypatch.setattr(registry, "entry_points", entries.select)

@@ -1,8 +1,9 @@
 """Stand-ins for Torch-TensorRT and for TensorRT, with the shape that both publish; neither can run here.
 
-The engine and the operator of the C++ runtime are compiled (`tensorrt_runtime.cpp`). The modules, the engine of the
+The engine and the operator of the C++ runtime are compiled (`tensorrt_runtime.cpp`). The module, the engine of the
 Python runtime and the module `tensorrt` are written in Python. A plan is "ftrt:" and the name of a function of CPU
-tensors.
+tensors. What is written here was compared with the wheels of Torch-TensorRT 2.13.0 and 2.14.0, and of TensorRT's Python
+bindings 10.13 to 11.4.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -44,6 +46,7 @@ PLANS: Mapping[str, Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]] = {
     "ftrt:repeat": lambda x: [torch.cat([x[0], x[0]])],
     "ftrt:add number": lambda x: [x[0] + x[1], x[1] * 2],
     "ftrt:write row": _write_row,
+    "ftrt:positive": lambda x: [x[0][x[0] > 0]],
 }
 
 
@@ -83,7 +86,7 @@ def _describe_engine(inputs: Sequence[torch.Tensor], engine: Any) -> list[torch.
 
 
 def fields(plan: str, inputs: Sequence[str], outputs: Sequence[str], **changed: str) -> list[Any]:
-    """The list that layout 10 has of an engine."""
+    """The list that layout 10 has of an engine, or with `version` another."""
     values: dict[str, Any] = {
         "version": "10",
         "name": "engine",
@@ -99,7 +102,8 @@ def fields(plan: str, inputs: Sequence[str], outputs: Sequence[str], **changed: 
         "several_devices": "0",
         "aliases": "",
     }
-    return [*(values | changed).values()]
+    texts = [*(values | changed).values()]
+    return texts[:-1] if texts[0] == "9" else texts
 
 
 class TRTEngine:
@@ -109,6 +113,10 @@ class TRTEngine:
         self.serialized_info = serialized_info
 
 
+class EngineSerializer(TRTEngine):
+    """What `torch_tensorrt.save` puts in the place of the engines of a program, of whichever runtime they are."""
+
+
 class TorchTensorRTModule(torch.nn.Module):
     """The module of layouts 9 and 10, on the CPU, with an engine of either runtime."""
 
@@ -116,12 +124,15 @@ class TorchTensorRTModule(torch.nn.Module):
         super().__init__()
         self.input_binding_names = list(inputs)
         self.output_binding_names = list(outputs)
-        self.aliased_io: Mapping[str, tuple[str, str]] = options.get("aliased_io", {})
+        changed = options.get("changed", {})
+        self._aliases: Mapping[str, tuple[str, str]] = options.get("aliased_io", {})
+        if changed.get("version") != "9":
+            self.aliased_io = self._aliases
         self.symbolic_shape_expressions = options.get("shapes")
         self.target_device = torch.device("cpu")
         self.serialized_engine = plan.encode()
-        aliases = "%".join(f"{output}@{name}@{kind}" for output, (name, kind) in self.aliased_io.items())
-        info = fields(plan, inputs, outputs, aliases=aliases, **options.get("changed", {}))
+        aliases = "%".join(f"{output}@{name}@{kind}" for output, (name, kind) in self._aliases.items())
+        info = fields(plan, inputs, outputs, aliases=aliases, **changed)
         self.engine: Any = TRTEngine(info) if options.get("python") else torch.classes.tensorrt.Engine(info)
 
     def forward(self, *inputs: Any) -> Any:
@@ -131,41 +142,28 @@ class TorchTensorRTModule(torch.nn.Module):
             outputs = PLANS[self.serialized_engine.decode()](tensors)
         else:
             outputs = torch.ops.tensorrt.execute_engine(tensors, self.engine)
-        visible = outputs[: len(self.output_binding_names) - len(self.aliased_io)]
+        own = [i for i, name in enumerate(self.output_binding_names) if name not in self._aliases]
+        visible = outputs[: own[-1] + 1] if own else outputs  # the module takes those behind for writes into inputs
         return visible[0] if len(visible) == 1 else tuple(visible)
 
 
-class PythonTorchTensorRTModule(torch.nn.Module):
-    """The Python runtime's module before layout 9: it has no list."""
-
-    def __init__(self, plan: str, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-        super().__init__()
-        self.name = "acc"
-        self.input_names, self.output_names = list(inputs), list(outputs)
-        self.serialized_engine = plan.encode()
-        self.engine = object()
-        self.target_device_id = None
-        self.target_device_properties = SimpleNamespace(major=8, minor=9, name="NVIDIA L4")
-        self.target_platform = "linux_x86_64"
-        self.settings = SimpleNamespace(hardware_compatible=True)
-        self.requires_output_allocator = False
-
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        outputs = PLANS[self.serialized_engine.decode()](inputs)
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
-
-
-for _kind in (TorchTensorRTModule, PythonTorchTensorRTModule):
-    _kind.__module__ = f"torch_tensorrt.dynamo.runtime._{_kind.__name__}"
+for _kind, _file in (
+    (TorchTensorRTModule, "TorchTensorRTModule"),
+    (TRTEngine, "TRTEngine"),
+    (EngineSerializer, "TRTEngine"),
+):
+    _kind.__module__ = f"torch_tensorrt.dynamo.runtime._{_file}"
 
 
 def compiled(module: GraphModule, args: Any, kwargs: Any = None, *, dynamic: Any = None) -> GraphModule:
-    """A hybrid with the metadata that `torch_tensorrt.compile` leaves: that of an engine's call is a list."""
+    """A hybrid with the metadata that `torch_tensorrt.compile` leaves: of inputs, and a list for each engine's call."""
     describe(module, args, kwargs, dynamic=dynamic)
-    for node in module.graph.find_nodes(op="call_module"):
-        if not isinstance(module.get_submodule(str(node.target)), GraphModule):
+    for node in module.graph.nodes:
+        if node.op == "call_module" and not isinstance(module.get_submodule(str(node.target)), GraphModule):
             value = node.meta["val"]
             node.meta["val"] = list(value) if isinstance(value, (tuple, list)) else [value]
+        elif node.op != "placeholder":
+            node.meta.clear()
     return module
 
 
@@ -187,6 +185,8 @@ class _Context:
         self.profile = 0
 
     def set_optimization_profile_async(self, profile: int, stream: int) -> bool:
+        if self._engine.fails:
+            raise RuntimeError("Error in set optimization profile async.")
         self._engine.log.append(f"profile {profile}")
         self.profile = profile
         return True
@@ -228,6 +228,8 @@ class _CudaEngine:
         self.plan, self.log, self.fails = plan, facts.log, facts.fails
         self.inputs, self.outputs, self._ranges = facts.inputs, facts.outputs, facts.ranges
         self._aliases = facts.aliases
+        self.streamable_weights_size = facts.streamable_weights_size
+        self.weight_streaming_budget_v2 = facts.streamable_weights_size
         self.num_io_tensors = len(self.inputs) + len(self.outputs)
         self.num_optimization_profiles = len(self._ranges)
 
@@ -250,6 +252,10 @@ class _CudaEngine:
     def get_aliased_input_tensor(self, name: str) -> str | None:
         return self._aliases.get(name)
 
+    def get_weight_streaming_automatic_budget(self) -> int:
+        assert self.streamable_weights_size > 0
+        return self.streamable_weights_size // 4
+
     def create_execution_context(self) -> _Context:
         self.log.append("context")
         return _Context(self)
@@ -269,7 +275,8 @@ class TensorRT:
         self.inputs, self.outputs = ["x"], ["output0"]
         self.ranges: list[dict[str, Any]] = [{"x": ((1, 4), (8, 4))}]
         self.aliases: dict[str, str] = {}
-        self.fails = False
+        self.streamable_weights_size = 0
+        self.fails = self.refuses = False
 
 
 @pytest.fixture
@@ -287,7 +294,7 @@ def tensorrt(monkeypatch: pytest.MonkeyPatch) -> Iterator[TensorRT]:
 
         def deserialize_cuda_engine(self, plan: bytes) -> _CudaEngine | None:
             facts.log.append("deserialize")
-            if plan.decode() in PLANS:
+            if plan.decode() in PLANS and not facts.refuses:
                 return _CudaEngine(plan.decode(), facts)
             self._logger.log("warning", "not told")
             self._logger.log("error", "the engine was built on another device")
@@ -297,10 +304,9 @@ def tensorrt(monkeypatch: pytest.MonkeyPatch) -> Iterator[TensorRT]:
     module.ILogger, module.Runtime = ILogger, Runtime
     module.DataType = SimpleNamespace(FLOAT="float", INT64="int64")
     module.TensorIOMode = SimpleNamespace(INPUT="input")
-    module.IExecutionContext = _Context
     monkeypatch.setitem(sys.modules, "tensorrt", module)
     monkeypatch.setattr(tensorrt_engine, "find_device", lambda: torch.device("cpu"))
-    monkeypatch.setattr(tensorrt_engine, "find_stream", lambda device: 7)
+    monkeypatch.setattr(tensorrt_engine, "engine_stream", lambda device: nullcontext(7))
     monkeypatch.setattr(tensorrt_engine, "on_device", lambda device: torch.no_grad())
     for cached in (library.dtypes, tensorrt_engine._find_runtime):
         cached.cache_clear()

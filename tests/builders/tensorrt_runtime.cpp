@@ -56,6 +56,7 @@ std::vector<at::Tensor> run(std::vector<at::Tensor> x, c10::intrusive_ptr<Engine
   if (plan == "ftrt:scale") return {x[0] * 3};
   if (plan == "ftrt:affine") return {x[0] * 2 + x[1], x[0] - x[1]};
   if (plan == "ftrt:repeat") return {at::cat({x[0], x[0]})};
+  if (plan == "ftrt:positive") return {x[0].masked_select(x[0].gt(0))};
   if (plan == "ftrt:add number") return {x[0] + x[1], x[1] * 2};
   if (plan == "ftrt:write row") {  // into the memory of the cache, x[0]
     x[0].narrow(2, 3, 1).copy_(x[1]);

@@ -11,6 +11,7 @@ from torch.fx import GraphModule
 from builders.hybrids import Buffer, Draft, aten, describe, hybrid, parameter, tensor
 from builders.laws import call, check, operators
 from intarsia.errors import HybridError
+from intarsia.runtime.program import Program
 from intarsia.surgery import export
 from intarsia.surgery.limits import MAX_DEPTH
 
@@ -28,9 +29,7 @@ def layered(depth: int) -> GraphModule:
             scaled = g.op(aten.mul.Tensor, g.placeholder("a"), g.get_attr("w"))
             return g.op(aten.add.Tensor, g.part("inner", scaled), g.get_attr("b"))
 
-        outer = hybrid(fill, {"w": parameter(tensor(level, 3)), "b": shared})
-        outer.add_module("inner", module)  # last, for torch compiles a graph's whole tree again when the graph is set
-        module = outer
+        module = hybrid(fill, {"w": parameter(tensor(level, 3)), "b": shared, "inner": module})
     return module
 
 
@@ -38,9 +37,7 @@ def plain(depth: int) -> GraphModule:
     """Every level only calls the one below."""
     module = hybrid(lambda g: g.op(aten.exp.default, g.placeholder("a")))
     for _ in range(depth):
-        outer = hybrid(lambda g: g.part("inner", g.placeholder("a")))
-        outer.add_module("inner", module)
-        module = outer
+        module = hybrid(lambda g: g.part("inner", g.placeholder("a")), {"inner": module})
     return module
 
 
@@ -97,7 +94,8 @@ def test_nested_900_levels_deep() -> None:
     expected = expected.exp()
     for _ in range(depth):
         expected = expected + tensor(6, 3)
-    assert torch.equal(program.module()(X), expected)
+    # `program.module()` would take torch's unflattening of paths of 900 names, most of this file's time
+    assert torch.equal(Program(program)(X), expected)
     assert len(program.state_dict) == depth + 1
 
 

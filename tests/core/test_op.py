@@ -15,7 +15,7 @@ from torch.export import Dim
 
 from intarsia.core import container, instance
 from intarsia.core.op import run_engine
-from intarsia.errors import ArgumentError, EngineBuildFailed, EngineError, EngineRefused
+from intarsia.errors import ArgumentError, EngineBuildFailed, EngineError, EngineRefused, EngineUnavailable
 
 RUN = torch.ops.intarsia.run_engine.default
 DOUBLE = "(f32[b, 3]) -> (f32[b, 3])"
@@ -196,7 +196,7 @@ def test_another_tensor_at_the_same_address_is_another_engine(
     shared[:] = other.numpy().tobytes()
     second = torch.frombuffer(shared, dtype=torch.uint8)
     assert second.data_ptr() == address
-    with pytest.raises(KeyError, match="halve "):
+    with pytest.raises(EngineError, match="halve "):
         RUN([torch.randn(4, 3)], second, DOUBLE)
 
 
@@ -243,6 +243,23 @@ def test_an_engine_without_payload_is_built_once_and_says_so(
     ]
 
 
+def test_what_is_missing_to_build_an_engine_again_is_told_with_its_name(
+    standin: Any, make_engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(source: memoryview, options: Any) -> Any:
+        raise EngineUnavailable("backend", found="no hammer", expected="one", fix="Buy one.")
+
+    monkeypatch.setattr(standin, "rebuild", refuse)
+    told = "engine 'standin_0': found that standin cannot build it from its portable form: no hammer, expected one. "
+    for engine, reason in (
+        (without_payload(make_engine("halve", DOUBLE, source="double")), "it has no compiled one"),
+        (make_engine("other: double", DOUBLE, source="double"), "another version"),
+    ):
+        with pytest.raises(EngineUnavailable) as caught:
+            RUN([torch.randn(4, 3)], engine, DOUBLE)
+        assert str(caught.value) == f"{told}It has to be built so: {reason}. Buy one."
+
+
 def test_engines_that_differ_in_names_alone_are_one_instance(standin: Any, make_engine: Any) -> None:
     first = make_engine("double", DOUBLE, source="double")
     second = make_engine("double", DOUBLE.replace("b", "s7"), source="double", name="standin_8")
@@ -282,3 +299,56 @@ def test_many_threads_make_one_instance(standin: Any, make_engine: Any) -> None:
     assert len(results) == 16
     assert all(torch.equal(result, 2 * x) for result in results)
     assert standin.loaded == ["double"]
+
+
+def fail(*_: Any) -> Any:
+    message = "out of luck\nsecond line"
+    raise KeyError(message)
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (fail, r"found that a call fails in the backend 'standin' \(KeyError: .*out of luck"),
+        (lambda _: None, "found a NoneType, expected a list of tensors"),
+        (lambda _: [3], "found a list of int, expected a list of tensors"),
+        (lambda inputs: (value for value in inputs), "found a generator"),
+        (lambda _: [], "found 0 outputs, expected 1"),
+        (lambda inputs: [inputs[0] + 1, inputs[0] + 2], "found 2 outputs"),
+        (lambda inputs: [inputs[0].double()], r"found output 0 as f64\[4, 3\] on cpu, expected f32\[4, 3\]"),
+        (lambda inputs: [inputs[0][1:] + 1], r"found output 0 as f32\[3, 3\] on cpu"),
+        (lambda inputs: [inputs[0].to("meta")], r"as f32\[4, 3\] on meta"),
+        (lambda inputs: [torch.ones(3, 4).t()], r"with the strides \(1, 4\), expected contiguous"),
+        (lambda inputs: [inputs[0]], "output 0 in the memory of an input"),
+    ],
+)
+def test_an_engine_that_breaks_its_contract_is_named(
+    standin: Any, make_engine: Any, monkeypatch: pytest.MonkeyPatch, function: Any, told: str
+) -> None:
+    monkeypatch.setattr(standin, "FUNCTIONS", {"odd": function})
+    with pytest.raises(EngineError, match=f"^engine 'standin_0': .*{told}"):
+        RUN([torch.randn(4, 3)], make_engine("odd", DOUBLE), DOUBLE)
+
+
+def test_an_engine_that_cannot_be_made_is_named(standin: Any, make_engine: Any) -> None:
+    with pytest.raises(EngineError, match=r"^engine 'standin_0': found that loading fails in the backend 'standin'"):
+        RUN([torch.randn(4, 3)], make_engine("no such function", DOUBLE), DOUBLE)
+
+
+def test_two_outputs_in_one_memory_are_refused(standin: Any, make_engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standin, "FUNCTIONS", {"twins": lambda inputs: [(inputs[0] + 1)] * 2})
+    signature = "(f32[b, 3]) -> (f32[b, 3], f32[b, 3])"
+    with pytest.raises(EngineError, match="output 1 in the memory of an input or of another output"):
+        RUN([torch.randn(4, 3)], make_engine("twins", signature), signature)
+
+
+def test_an_interruption_of_an_engine_goes_through(
+    standin: Any, make_engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(standin, "FUNCTIONS", {"odd": interrupt})
+    engine = make_engine("odd", DOUBLE)
+    with pytest.raises(KeyboardInterrupt):
+        RUN([torch.randn(4, 3)], engine, DOUBLE)

@@ -20,7 +20,7 @@ def test_a_backend_is_made_once(standin: Any) -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones(standin: Any) -> None:
-    with pytest.raises(EngineUnavailable, match=r"backend 'openvina': .* one of broken, standin"):
+    with pytest.raises(EngineUnavailable, match=r"backend 'openvina': .* one of broken, dotted.name, standin"):
         find_backend("openvina")
 
 
@@ -32,3 +32,11 @@ def test_a_mistyped_name_is_answered_with_the_near_one(standin: Any) -> None:
 def test_an_entry_point_that_fails_is_named(standin: Any) -> None:
     with pytest.raises(EngineUnavailable, match="no_such_module:Backend fails with ModuleNotFoundError"):
         find_backend("broken")
+
+
+@pytest.mark.parametrize("name", ["dotted.name", "torch"])
+def test_a_name_of_which_no_engine_can_have_its_own_is_refused(standin: Any, name: str) -> None:
+    with pytest.raises(
+        EngineUnavailable, match=rf"backend '{name}': .*StandInBackend is announced so, expected a name"
+    ):
+        find_backend(name)

@@ -59,6 +59,8 @@ def installed(site: Path) -> Iterator[None]:
     registry.find_backend.cache_clear()
 
 
+# torch says so when it saves a part of a tensor.
+@pytest.mark.filterwarnings("ignore:No complete tensor found in the group:UserWarning")
 class TestEager(BackendConformance):
     name = "eager"
     library = "torch"

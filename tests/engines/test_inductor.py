@@ -14,6 +14,7 @@ import torch
 from torch.export import Dim
 
 import intarsia
+from intarsia.core.backend import missing_to_rebuild
 from intarsia.core.container import EngineContainer
 from intarsia.core.registry import find_backend
 from intarsia.engines.inductor.source import unpack_program
@@ -90,6 +91,9 @@ def test_a_file_is_loaded_where_native_code_is_allowed(file: Path, model: Lookup
     for options in ({}, {"engines": "rebuild"}, {"allow": "pickle"}):
         with pytest.raises(FormatError, match=r"of inductor, which is native code.*allow=\{\"native\"\}"):
             intarsia.load(file, **options)
+    with pytest.raises(FormatError, match=r"of inductor, which is native code.*--allow native"):
+        intarsia.verify(file, model)
+    assert intarsia.verify(file, model, inputs=[(CALL, {})], allow={"native"}).ok
     loaded = intarsia.load(file, allow={"native"})
     torch.testing.assert_close(loaded(*CALL)[0], model(*CALL)[0])
 
@@ -160,6 +164,14 @@ def test_a_payload_that_does_not_fit_is_told(container: EngineContainer, tmp_pat
     assert "no CUDA device" in (
         backend.accepts(container.backend_version, f"{container.target} + cuda sm_90") or ""
     ) or (torch.cuda.is_available())
+
+
+def test_loading_needs_no_compiler_and_rebuilding_does() -> None:
+    backend = find_backend("inductor")
+    assert missing_to_rebuild(backend) is None
+    with torch._inductor.config.patch({"cpp.cxx": ("no-such-compiler",)}):
+        assert backend.available() is None
+        assert "no C++ compiler" in (missing_to_rebuild(backend) or "")
 
 
 def test_an_input_elsewhere_is_refused(container: EngineContainer) -> None:

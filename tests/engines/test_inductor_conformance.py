@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -17,7 +17,13 @@ class TestInductor(BackendConformance):
     name = "inductor"
     library = "torch"
     extra = ""
-    one_build = True
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def unoptimized(cls) -> Iterator[None]:
+        """The code between the kernels is compiled as it is written, which takes half of the time."""
+        with torch._inductor.config.patch({"aot_inductor.compile_wrapper_opt_level": "O0"}):
+            yield
 
     def test_a_library_that_is_not_there(self) -> None:  # type: ignore[override]
         """The library is torch, which is always there; the compiler need not be."""

@@ -351,3 +351,18 @@ def test_a_program_that_writes_is_refused() -> None:
 
     with pytest.raises(EngineBuildFailed, match="writes state or inputs"):
         BACKEND.build(export(Counter(), (torch.randn(3),)), {})
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5])
+def test_a_slice_that_is_shorter_than_captured_stays_in_torch(rows: int) -> None:
+    class First(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x[:2].exp() * 3, x.relu()
+
+    dims = ({0: torch.export.Dim("rows", max=9)},)
+    hybrid = intarsia.compile(First(), (torch.ones(3, 4),), dynamic_shapes=dims, backend="onnxruntime")
+    x = torch.randn(rows, 4)
+    torch.testing.assert_close(hybrid(x), First()(x))
+    reasons = {one.operator: one.reason for one in intarsia.coverage(hybrid).placements}
+    assert "x.shape[0] = 0, it meets f32[0, 4], which torch captured as f32[2, 4]" in reasons["aten.exp.default"]
+    assert reasons["aten.relu.default"] == "supported"

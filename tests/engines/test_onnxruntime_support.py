@@ -78,6 +78,13 @@ CASES: dict[str, Case] = {
         ),
         (WHOLE,),
     ),
+    "whole numbers beyond 53 bits": (
+        lambda x: (
+            x.sum(), x.sum(0), x.sum(1), x.prod(1), x.cumsum(1), x @ x.t(), torch.einsum("ij->i", x), x.max(),
+            x.amin(1), x.int().sum(), x.int().sum(1), x.square(),
+        ),
+        (torch.tensor([[2**53 + 1, 2, 2], [3, 2**61 + 1, -(2**60)]]),),
+    ),
     "mixed numbers": (
         lambda x, i, d: (x + i, x * i, i / 2, x - d, d * i, torch.maximum(x, d), x == i, torch.where(i > 0, x, d)),
         (ODD[2, :3], torch.tensor([1, -2, 3]), torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64)),
@@ -89,11 +96,15 @@ CASES: dict[str, Case] = {
         ),
         (torch.linspace(-3, 3, 6, dtype=torch.float64).reshape(2, 3) * 1.123456789,),
     ),
+    "odd doubles": (
+        lambda x: (x.softmax(0), x.log_softmax(0)),
+        (torch.tensor([0, 1, inf, -inf, nan, 3, 4, 5, 1e300, 2, 3, 4, 5, 6], dtype=torch.float64),),
+    ),
     "halves": (lambda x: (x + x, x.tanh(), x @ x.t(), x.t(), torch.cat([x, x])), (ODD[2:].half(),)),
     "nothing": (
         lambda x: (
             x.sum(), x.sum(0), x.mean(), x.softmax(1), x.prod(), x.logsumexp(1), torch.relu(x),
-            F.group_norm(x[:, :, None], 1),
+            F.group_norm(x[:, :, None], 1), x.any(), x.all(), x.any(0), x.all(0), (x > 0).any(), (x > 0).any(0),
         ),
         (torch.zeros(0, 3),),
     ),

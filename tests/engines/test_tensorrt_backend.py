@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from builders.tensorrt import TensorRT, fields
 from intarsia.core.backend import Engine
 from intarsia.core.container import EngineContainer
 from intarsia.core.registry import find_backend
+from intarsia.engines.tensorrt import engine as tensorrt_engine
 from intarsia.engines.tensorrt import installation
 from intarsia.engines.tensorrt.containers import pack
 from intarsia.engines.tensorrt.engine import find_device
@@ -45,6 +48,40 @@ def test_an_idle_context_is_used_again(tensorrt: TensorRT) -> None:
     assert tensorrt.log.count("context") == 1
 
 
+@pytest.mark.parametrize(("streamable", "budget"), [(0, 0), (400, 100)])
+def test_weights_that_an_engine_fetches_from_the_host(streamable: int, budget: int, tensorrt: TensorRT) -> None:
+    tensorrt.streamable_weights_size = streamable
+    engine: Any = load("ftrt:relu")
+    assert engine._engine.weight_streaming_budget_v2 == budget
+
+
+class Stream:
+    """A stream of CUDA, by its handle."""
+
+    def __init__(self, handle: Any) -> None:
+        self.cuda_stream = handle if isinstance(handle, int) else 9
+        self.waits: list[int] = []
+
+    def wait_stream(self, other: Stream) -> None:
+        self.waits.append(other.cuda_stream)
+
+
+@pytest.mark.parametrize("current", [0, 5])
+def test_a_call_keeps_the_order_of_the_current_stream_and_leaves_the_default_one(
+    current: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = {handle: Stream(handle) for handle in (0, 5)}
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: streams[current])
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda device: streams[0])
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(tensorrt_engine, "_own_stream", cache(Stream))
+    with tensorrt_engine.engine_stream(torch.device("cuda", 0)) as handle:
+        assert handle == (current or 9)
+        assert streams[current].waits == []
+    own: Any = tensorrt_engine._own_stream(torch.device("cuda", 0))
+    assert (own.waits, streams[current].waits) == (([0], [9]) if current == 0 else ([], []))
+
+
 def test_calls_from_several_threads_share_no_context(tensorrt: TensorRT) -> None:
     engine = load("ftrt:relu")
     inputs = [tensor(seed, 1 + seed % 8, 4) for seed in range(40)]
@@ -60,6 +97,13 @@ def test_the_first_optimization_profile_that_fits(tensorrt: TensorRT) -> None:
         x = tensor(rows, rows, 4)
         assert torch.equal(engine([x])[0], torch.cat([x, x]))
     assert [entry for entry in tensorrt.log if entry.startswith("profile")] == ["profile 1", "profile 0"]
+
+
+def test_an_optimization_profile_that_is_refused(tensorrt: TensorRT) -> None:
+    tensorrt.ranges = [{"x": ((1, 4), (2, 4))}, {"x": ((3, 4), (8, 4))}]
+    tensorrt.fails = True
+    with pytest.raises(EngineError, match="found that TensorRT refuses optimization profile 1"):
+        load("ftrt:repeat")([tensor(1, 5, 4)])
 
 
 @pytest.mark.parametrize("shape", [(9, 4), (2, 5), (4,)])
@@ -161,6 +205,13 @@ def test_what_is_missing(machine: Any) -> None:
     assert tensorrt.available() == "torch finds no CUDA GPU"
     machine("10.13.3.9", (8, 9))
     assert tensorrt.available() is None
+
+
+@pytest.mark.usefixtures("tensorrt")
+def test_an_old_tensorrt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["tensorrt"], "__version__", "8.6.1")
+    with pytest.raises(EngineUnavailable, match=r"found TensorRT 8\.6\.1, expected TensorRT 10 or newer"):
+        load("ftrt:relu")
 
 
 def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

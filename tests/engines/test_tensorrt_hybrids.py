@@ -11,7 +11,7 @@ from torch.fx import GraphModule
 import intarsia
 from builders.hybrids import Buffer, Draft, aten, give_convention, hybrid, parameter, tensor
 from builders.laws import FORMS, assert_follows, call, copied, expect, operators, printed, state_of, targets
-from builders.tensorrt import PythonTorchTensorRTModule, TensorRT, TorchTensorRTModule, compiled, sizes
+from builders.tensorrt import EngineSerializer, TensorRT, TorchTensorRTModule, TRTEngine, compiled, fields, sizes
 
 pytestmark = pytest.mark.usefixtures("runtime", "tensorrt_backend")
 X, Y = tensor(1, 2, 4), tensor(2, 2, 4)
@@ -97,14 +97,37 @@ def test_a_file_runs_with_tensorrt_alone(tensorrt: TensorRT, tmp_path: Any) -> N
         assert len(intarsia.ledger(loaded).select("engine")) == 1
 
 
-@pytest.mark.parametrize("kind", [PythonTorchTensorRTModule, TorchTensorRTModule])
-def test_engines_of_the_python_runtime_become_containers(kind: Any, tensorrt: TensorRT) -> None:
-    options = {"python": True} if kind is TorchTensorRTModule else {}
-    module = kind("ftrt:relu", ["x"], ["output0"], **options)
+@pytest.mark.parametrize("version", ["9", "10"])
+def test_engines_of_the_python_runtime_become_containers(version: str, tensorrt: TensorRT) -> None:
+    module = TorchTensorRTModule("ftrt:relu", ["x"], ["output0"], python=True, changed={"version": version})
     subject = compiled(hybrid(lambda g: g.part("_run_on_acc_0", g.placeholder("x")), {"_run_on_acc_0": module}), (X,))
     program = intarsia.export(subject)
     assert operators(program)[0] is torch.ops.intarsia.run_engine.default
     assert torch.equal(program.module()(Y), subject(Y))
+
+
+@pytest.mark.parametrize("kind", [TRTEngine, EngineSerializer])
+def test_a_program_that_holds_engines_of_the_python_runtime(kind: Any, tensorrt: TensorRT, tmp_path: Any) -> None:
+    program = intarsia.export(one_engine("ftrt:relu"))
+    program.constants["_run_on_acc_0_engine"] = kind(fields("ftrt:relu", ["x"], ["output0"]))
+    intarsia.save(program, tmp_path / "relu.pt2")
+    assert torch.equal(intarsia.load(tmp_path / "relu.pt2")(Y), Y.relu())
+
+
+@pytest.mark.parametrize("python", [False, True])
+def test_a_file_whose_engine_is_of_another_gpu_or_version(python: bool, tensorrt: TensorRT, tmp_path: Any) -> None:
+    intarsia.save(one_engine("ftrt:relu", python=python), tmp_path / "relu.pt2")
+    tensorrt.refuses = True
+    with pytest.raises(intarsia.errors.EngineRefused, match="the engine was built on another device"):
+        intarsia.load(tmp_path / "relu.pt2")(Y)
+
+
+def test_sizes_that_are_known_only_when_the_engine_has_run(tmp_path: Any) -> None:
+    changed = {"needs_allocator": "1"}
+    program = intarsia.export(one_engine("ftrt:positive", changed=changed))
+    assert torch.equal(program.module()(Y), Y[Y > 0])
+    with pytest.raises(intarsia.errors.HybridError, match=r"u0.*No container can hold the engine"):
+        intarsia.save(program, tmp_path / "positive.pt2")
 
 
 def test_sizes_are_those_that_the_module_kept_where_others_are_asked_for(tensorrt: TensorRT) -> None:
@@ -153,6 +176,35 @@ def test_numbers_cross_as_tensors() -> None:
 
     wanted = expect(build(), [call(X), call(tensor(4, 5, 4))])
     assert_follows(intarsia.export(build()), {}, [call(X), call(tensor(4, 5, 4))], wanted)
+
+
+def complex_input(z: torch.Tensor) -> GraphModule:
+    """As Torch-TensorRT leaves it: the metadata of the input is that of its parts, in the precision of the engine."""
+
+    def fill(g: Draft) -> Any:
+        parts = g.op(aten.view_as_real.default, g.placeholder("z"))
+        taken = g.op(aten.to.dtype, parts, torch.float32) if z.dtype is torch.complex128 else parts
+        return (g.part("_run_on_acc_0", taken), parts)
+
+    part = TorchTensorRTModule("ftrt:relu", ["z_unpacked_complex"], ["output0"])
+    subject = compiled(hybrid(fill, {"_run_on_acc_0": part}), (z,))
+    described = next(iter(subject.graph.nodes)).meta
+    with described["val"].fake_mode:
+        described["val"] = torch.view_as_real(described["val"]).float()
+    return subject
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_a_complex_input_is_described_as_it_is(dtype: torch.dtype) -> None:
+    z = torch.complex(X, Y).to(dtype)
+    subject = complex_input(z)
+    before = printed(subject)
+    program = intarsia.export(subject)
+    assert printed(subject) == before
+    assert [node.meta["val"].dtype for node in program.graph.nodes if node.name == "z"] == [dtype]
+    relu, parts = program.module()(z)
+    assert torch.equal(parts, torch.view_as_real(z))
+    assert torch.equal(relu, torch.view_as_real(z).float().relu())
 
 
 CACHE, ROW = tensor(5, 1, 2, 8, 4), tensor(6, 1, 2, 1, 4)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import intarsia
 from builders.hybrids import hybrid, tensor
-from builders.tensorrt import PythonTorchTensorRTModule, TorchTensorRTModule, compiled
+from builders.tensorrt import TorchTensorRTModule, compiled
 from intarsia.cli.application import app
 
 pytestmark = pytest.mark.usefixtures("runtime", "tensorrt_backend", "ban")
@@ -49,7 +49,7 @@ def test_nothing_is_imported_before_an_engine_runs(python: bool, tmp_path: Path)
 
 
 def test_the_missing_library_is_named_when_an_engine_runs() -> None:
-    part = PythonTorchTensorRTModule("ftrt:relu", ["x"], ["output0"])
+    part = TorchTensorRTModule("ftrt:relu", ["x"], ["output0"], python=True)
     subject = compiled(hybrid(lambda g: g.part("acc", g.placeholder("x")), {"acc": part}), (tensor(1, 2, 4),))
     sys.meta_path.pop(0)
     with pytest.raises(intarsia.errors.EngineUnavailable, match=r"install.*intarsia\[tensorrt\]|Install the extra"):

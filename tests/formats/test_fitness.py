@@ -88,6 +88,16 @@ def test_a_missing_library_is_an_obstacle(save: Callable[..., Path], standin: St
     assert check_fitness(save("double")).obstacles == ("engine 'standin_0': the stand-in is not installed",)
 
 
+def test_what_only_rebuilding_needs_is_an_obstacle_where_an_engine_has_to_be_rebuilt(
+    save: Callable[..., Path], standin: StandInBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standin, "missing_to_rebuild", lambda: "no hammer", raising=False)
+    assert check_fitness(save("double")).verdict == "runs"
+    found = check_fitness(save("double", {"payload_bytes": 0}))
+    assert found.verdict == "cannot run"
+    assert found.obstacles == ("engine 'standin_0': it has no compiled form, and to rebuild it takes more: no hammer",)
+
+
 @pytest.mark.parametrize("backend", ["nowhere", "broken"])
 def test_a_missing_backend_is_an_obstacle(save: Callable[..., Path], backend: str) -> None:
     (obstacle,) = check_fitness(save("double", {"backend": backend})).obstacles

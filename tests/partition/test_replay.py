@@ -170,6 +170,18 @@ def test_an_engine_without_inputs_is_an_error():
         replayed(program, moved(first, exp="two_0"))
 
 
+def test_an_operator_that_an_engine_computes_wrongly_at_a_small_size_is_an_error():
+    class Model(nn.Module):
+        def forward(self, x):
+            return x[:1].exp()
+
+    program = capture(Model(), (torch.randn(3, 2),), dynamic_shapes={"x": {0: torch.export.Dim("rows", max=9)}})
+    first = partition(program, Wishes(SUPPORTS)).hybrid
+    assert set(places_of(first).values()) == {"torch"}
+    with pytest.raises(PartitionError, match=r"operator 'exp'.*where x\.shape\[0\] = 0, it meets f32\[0, 2\]"):
+        replayed(program, moved(first, exp="two_0"))
+
+
 def test_an_engine_named_like_an_attribute_of_the_model_is_an_error():
     class Model(nn.Module):
         def __init__(self):
@@ -299,6 +311,14 @@ def values(entry):
         (values({**GOOD, "node": 3}), "with values that are no text"),
         (values({**GOOD, "place": "openvino"}), "the place 'openvino', which is neither"),
         (values({**GOOD, "place": "_0"}), "the place '_0', which is neither"),
+        (values({**GOOD, "place": "torch_0"}), "the place 'torch_0', which is neither"),
+        (values({**GOOD, "place": "one_01"}), "the place 'one_01', which is neither"),
+        (values({**GOOD, "place": "one_" + "9" * 5000}), "which is neither"),
+        (
+            '{"format": "intarsia plan", "version": 1, "version": 1}',
+            "'version' twice in one object",
+        ),
+        ("[" * 1000, r"^plan '\[{196} \.\.\.': found what cannot be read"),
     ],
 )
 def test_what_is_no_plan_is_an_error(given, message):
@@ -315,6 +335,8 @@ def test_a_plan_is_read_from_whatever_holds_it(make, tmp_path):
     path = tmp_path / "plan.json"
     path.write_text(f"{given}\n")
     assert PartitionPlan.of(path) == PartitionPlan.of(str(path)) == given
+    path.write_text(f"{given}", encoding="utf-8-sig")
+    assert PartitionPlan.of(path) == PartitionPlan.of(path.read_text(encoding="utf-8")) == given
     assert re.fullmatch(r"[\x20-\x7e\n]+", str(given))
 
 

@@ -109,7 +109,8 @@ def test_one_call_runs_at_a_time(boundary: torch.export.ExportedProgram) -> None
 
 
 def test_methods_are_attributes(boundary: torch.export.ExportedProgram) -> None:
-    methods = ExecutorchMethods({"forward": boundary}, LoadedFile(counting))
+    file = LoadedFile(counting)
+    methods = ExecutorchMethods({"forward": ExecutorchProgram("forward", boundary, file)}, file)
     assert list(methods) == ["forward"]
     assert "forward" in dir(methods)
     with pytest.raises(AttributeError, match="no method 'forwards'"):

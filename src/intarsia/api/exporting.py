@@ -13,6 +13,7 @@ from intarsia.core.examples import examples_by_method
 from intarsia.core.ledger import Ledger, told
 from intarsia.core.method_names import check_method_names
 from intarsia.engines.tensorrt.bodies import adapt_module
+from intarsia.engines.tensorrt.complexes import describe_complex_inputs
 from intarsia.engines.tensorrt.lifted import show_lifted_writes
 from intarsia.engines.tensorrt.packing import pack_engines
 from intarsia.errors import ArgumentError, IntarsiaError
@@ -131,7 +132,8 @@ def hold_engines(program: torch.export.ExportedProgram) -> torch.export.Exported
 def _export_one(
     hybrid: torch.fx.GraphModule, args: Any = None, kwargs: Any = None, *, dynamic_shapes: Any = None
 ) -> torch.export.ExportedProgram:
-    return surgery.export(show_lifted_writes(hybrid), args, kwargs, dynamic_shapes=dynamic_shapes, adapt=adapt_module)
+    shown = describe_complex_inputs(show_lifted_writes(hybrid))
+    return surgery.export(shown, args, kwargs, dynamic_shapes=dynamic_shapes, adapt=adapt_module)
 
 
 def _leave(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:

@@ -13,6 +13,7 @@ from intarsia import surgery
 from intarsia.api.exporting import export, hold_engines
 from intarsia.core.coverage import find_coverage
 from intarsia.core.method_names import check_method_names
+from intarsia.core.signature import SHORT_NAMES
 from intarsia.core.vectors import Vectors
 from intarsia.errors import ConventionError, FormatError, IntarsiaError, near_match
 from intarsia.formats.aoti.loading import is_package, open_aoti
@@ -23,11 +24,12 @@ from intarsia.formats.manifest import Manifest
 from intarsia.formats.pte.loading import has_pte_ending, open_pte
 from intarsia.formats.pte.saving import save_pte
 from intarsia.formats.saving import save_methods
+from intarsia.formats.tensors.storable import checked_program
 from intarsia.runtime.compiled import CompiledFile, CompiledMethods, CompiledProgram
 from intarsia.runtime.executorch import ExecutorchMethods, ExecutorchProgram, LoadedFile
 from intarsia.runtime.methods import Methods, check_methods, run_methods
 from intarsia.runtime.program import Program
-from intarsia.verification import record_vectors
+from intarsia.verification import leaf_dtypes, record_vectors
 
 TestVectors: TypeAlias = (
     Sequence[tuple[Sequence[Any], Mapping[str, Any]]] | Sequence[tuple[str, Sequence[Any], Mapping[str, Any]]]
@@ -60,7 +62,7 @@ def save(
 
     With `format="aoti"` a `.pt2` file holds code instead of graphs: torch operators compiled by AOTInductor, for which
     there must be a C++ compiler, and engines called as before. It runs on this version of torch and this kind of
-    processor only, and has no test vectors.
+    processor only.
 
     Args:
         hybrid_or_program_or_methods: What `compile`, `export` or `load` returned, or any hybrid or exported program; or
@@ -102,21 +104,31 @@ def save(
     given = hybrid_or_program_or_methods
     _check_format(format, path)
     if has_pte_ending(path):
-        save_pte(programs_of(given, engines), path, payloads=payloads, vectors=test_vectors is not None)
+        programs = programs_of(given, engines)
+        save_pte(programs, path, facts=_precision(programs), payloads=payloads, vectors=test_vectors is not None)
         return
     _check_form(engines, path)
     methods = _methods_of(given)
     programs = {name: program for name, (program, _) in methods.items()}
     facts = {name: known for name, (_, known) in methods.items()}
-    if format == "aoti":
-        save_aoti(programs, path, facts=facts, payloads=payloads, vectors=bool(test_vectors))
-        return
     if test_vectors is None:
         vectors = _kept_vectors(given)
     else:
         named = isinstance(given, Mapping | Methods)
         vectors = record_vectors(test_vectors, programs, run_methods(programs), named=named)
+    if format == "aoti":
+        told = {name: {**facts[name], **precision} for name, precision in _precision(programs).items()}
+        save_aoti(programs, path, facts=told, payloads=payloads, vectors=vectors)
+        return
     save_methods(programs, path, facts=facts, payloads=payloads, vectors=vectors, progress=progress)
+
+
+def _precision(programs: Mapping[str, torch.export.ExportedProgram]) -> dict[str, dict[str, Any]]:
+    """What a file without a graph tells, so that it can be verified: `precision`, for the manifest of each method."""
+    return {
+        method: {"precision": {name: SHORT_NAMES[dtype] for name, dtype in found.items() if dtype in SHORT_NAMES}}
+        for method, found in leaf_dtypes({name: checked_program(one) for name, one in programs.items()}).items()
+    }
 
 
 def _check_format(chosen: str | None, path: object) -> None:
@@ -286,7 +298,7 @@ def load_pt2(
             str(path),
             found="an AOTInductor package, which is compiled code without a graph",
             expected="a file of graphs",
-            fix='Call what intarsia.load(path, allow={"native"}) returns, or take the program that was compiled.',
+            fix="Run or verify it, or take the program that was compiled.",
         )
     return _load_graphs(path, allow=allow, engines=engines, verify=verify)
 
@@ -304,20 +316,24 @@ def _load_graphs(
 
 def _load_pte(path: str | os.PathLike[str], *, engines: Engines, verify: bool) -> ExecutorchProgram | ExecutorchMethods:
     opened = open_pte(path, rebuild=engines == "rebuild", verify=verify)
-    methods = ExecutorchMethods(opened.boundaries, LoadedFile(opened.load))
-    return getattr(methods, METHOD) if methods.methods == (METHOD,) else methods
+    file = LoadedFile(opened.load)
+    with telling(path):
+        programs = {
+            name: ExecutorchProgram(name, boundary, file, opened.manifests[name])
+            for name, boundary in opened.boundaries.items()
+        }
+    return programs[METHOD] if list(programs) == [METHOD] else ExecutorchMethods(programs, file)
 
 
 def _load_aoti(
     path: str | os.PathLike[str], *, allow: Iterable[str], engines: Engines, verify: bool
 ) -> CompiledProgram | CompiledMethods:
     opened = open_aoti(path, allow=allow, rebuild=engines == "rebuild", verify=verify)
-    writes = {name: manifest.writes for name, manifest in opened.manifests.items()}
-    state = {write.name for of_method in writes.values() for write in of_method if write.kind != "input"}
-    file = CompiledFile(opened.open, state)
+    writes = [write for manifest in opened.manifests.values() for write in manifest.writes]
+    file = CompiledFile(opened.open, {write.name for write in writes if write.kind != "input"})
     with telling(path):
         programs = {
-            name: CompiledProgram(name, boundary, file, [w.name for w in writes[name] if w.kind == "input"])
+            name: CompiledProgram(name, boundary, file, opened.manifests[name], opened.vectors)
             for name, boundary in opened.boundaries.items()
         }
     return programs[METHOD] if list(programs) == [METHOD] else CompiledMethods(programs, file)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, overload
+from typing import Any, TypeAlias, overload
 
 import torch
 
 from intarsia import surgery
-from intarsia.api.files import Savable, load_pt2
+from intarsia.api.files import Savable, load
 from intarsia.core.method_names import check_method_names
 from intarsia.formats.archive.layout import METHOD
+from intarsia.runtime.graphless import GraphlessMethods, GraphlessProgram
 from intarsia.runtime.methods import Methods, run_methods
 from intarsia.runtime.program import Program
 from intarsia.verification import (
@@ -24,14 +25,18 @@ from intarsia.verification import (
     Verification,
     first_calls,
     replay_vectors,
+    verify_answers,
+    verify_method_answers,
     verify_methods,
 )
 from intarsia.verification import verify as _verify
 
+_Graphless: TypeAlias = GraphlessProgram | GraphlessMethods[Any]
+
 
 @overload
 def verify(
-    path_or_program: torch.fx.GraphModule | torch.export.ExportedProgram | Program,
+    path_or_program: torch.fx.GraphModule | torch.export.ExportedProgram | Program | GraphlessProgram,
     reference: Entry | None = None,
     inputs: Inputs | None = None,
     *,
@@ -42,7 +47,7 @@ def verify(
 
 @overload
 def verify(
-    path_or_program: Methods | Mapping[str, Savable],
+    path_or_program: Methods | GraphlessMethods[Any] | Mapping[str, Savable],
     reference: torch.nn.Module | Mapping[str, Entry] | None = None,
     inputs: Mapping[str, Inputs] | None = None,
     *,
@@ -58,29 +63,33 @@ def verify(
     inputs: Inputs | Mapping[str, Inputs] | None = None,
     *,
     example: Any = None,
+    allow: Iterable[str] = (),
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Verification | MethodsVerification: ...
 
 
 def verify(
-    path_or_program: str | os.PathLike[str] | Savable | Methods | Mapping[str, Savable],
+    path_or_program: str | os.PathLike[str] | Savable | Methods | _Graphless | Mapping[str, Savable],
     reference: Any = None,
     inputs: Any = None,
     *,
     example: Any = None,
+    allow: Iterable[str] = (),
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Verification | MethodsVerification:
     """Compare a program to the bit with the retraced one and with its eager graph, and with its model in tolerances.
 
     Args:
         path_or_program: A hybrid, whose export is verified; an exported or loaded program; or the path of a file. Or
-            several methods: a mapping, or what `load` returns. No tensor of it is changed.
+            several methods: a mapping, or what `load` returns. No tensor of it is changed. A file without a graph
+            (`.pte`, or `format="aoti"`) is compared with its model and its test vectors alone.
         reference: The model that it was made of, or a bound method of it, to compare outputs with. For several methods
             the model that has methods of their names, or a mapping of entry points. Not changed.
         inputs: Calls to make, pairs of positional and keyword arguments. When they are left out, inputs are drawn at
             the corners of the ranges. For several methods a mapping with their names, of which some may be left out.
         example: One call that suits the program. Where the graph does not tell what an integer input is for, its
             integers are drawn between the lowest and the highest of the example. For several methods a mapping.
+        allow: What the file may hold, as for `load`; for a path alone.
         progress: Called with calls done, calls in all, and the name of what comes next.
 
     Returns:
@@ -89,7 +98,8 @@ def verify(
         records are to the recorded ones; where no example is given, they are the example too.
 
     Raises:
-        ConventionError: Inputs cannot be drawn: pass them, or an example. Or a name is none of a method.
+        ConventionError: Inputs cannot be drawn: pass them, or an example. Or a name is none of a method. Or the file
+            holds no graph, and there is neither a reference nor a test vector.
         ArgumentError: Given inputs do not fit the program.
         FormatError: The file cannot be read, or its test vectors do not fit.
 
@@ -100,7 +110,13 @@ def verify(
         >>> result.ok, [leaf.name for leaf in result.leaves]
         (True, ['output'])
     """
-    subject = load_pt2(path_or_program) if isinstance(path_or_program, (str, os.PathLike)) else path_or_program
+    subject = path_or_program
+    if isinstance(subject, GraphlessProgram | GraphlessMethods):
+        subject = subject.session()
+    elif isinstance(subject, (str, os.PathLike)):
+        subject = load(subject, allow=allow)
+    if isinstance(subject, GraphlessProgram | GraphlessMethods):
+        return _verify_answers(subject, reference, inputs, example=example, progress=progress)
     replay, recorded = _replay(subject) if isinstance(subject, Program | Methods) else (None, {})
     stages = Stages(surgery.export, surgery.retrace, Program, run_methods)
     if isinstance(subject, Methods):
@@ -113,6 +129,32 @@ def verify(
         return replace(several, replay=replay)
     example = recorded.get(METHOD) if example is None else example
     result = _verify(_program_of(subject), reference, inputs, stages=stages, example=example, progress=progress)
+    return replace(result, replay=replay)
+
+
+def _verify_answers(
+    subject: _Graphless, reference: Any, inputs: Any, *, example: Any, progress: Any
+) -> Verification | MethodsVerification:
+    """Verify what a file without a graph answers; its state is written."""
+    methods: dict[str, GraphlessProgram] = (
+        {METHOD: subject}
+        if isinstance(subject, GraphlessProgram)
+        else {name: getattr(subject, name) for name in subject.methods}
+    )
+    replay, recorded = None, {}
+    vectors = subject.test_vectors
+    if vectors is not None:
+        boundaries = {name: program.boundary for name, program in methods.items()}
+        replay = replay_vectors(vectors, boundaries, methods)
+        recorded = first_calls(vectors, boundaries)
+    known: dict[str, Any] = {"recorded": vectors is not None, "progress": progress}
+    result: Verification | MethodsVerification
+    if isinstance(subject, GraphlessProgram):
+        example = recorded.get(METHOD) if example is None else example
+        result = verify_answers(subject, reference, inputs, example=example, **known)
+    else:
+        example = recorded if example is None else example
+        result = verify_method_answers(methods, reference, inputs, example=example, **known)
     return replace(result, replay=replay)
 
 

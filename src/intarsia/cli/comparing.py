@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from intarsia.core.vectors import Vectors
+    from intarsia.formats.manifest import Manifest
     from intarsia.report.difference import Change, Side
 
 _Before = Annotated[
@@ -30,12 +32,14 @@ class _Opened(NamedTuple):
     Attributes:
         sides: Its methods, by name.
         vectors: Its test vectors, without calls where it has none; None where such a file has no place for any.
-        stored: Size and hash of what a `.pte` stores, by what it is.
+        kind: What kind of file it is, where it holds no graph.
+        stored: Size and hash of what it stores then, by what it is.
     """
 
     sides: dict[str, Side]
     vectors: Vectors | None
-    stored: Mapping[str, str] | None = None
+    kind: str = ""
+    stored: Mapping[str, str] = MappingProxyType({})
 
 
 def compare_files(
@@ -59,7 +63,7 @@ def compare_files(
     changes = compare_methods(one.sides, other.sides)
     if one.vectors is not None and other.vectors is not None:
         changes += compare_vectors(one.vectors, other.vectors)
-    if one.stored is not None and other.stored is not None:
+    if one.kind == other.kind:
         changes += compare_stored(one.stored, other.stored)
     if as_json:
         facts = {"before": str(before), "after": str(after), "changes": [change._asdict() for change in changes]}
@@ -71,10 +75,13 @@ def compare_files(
 
 
 def _open(file: Path, imports: Sequence[str] | None, allow: Sequence[str] | None) -> _Opened:
+    from intarsia.formats.aoti.loading import is_package
     from intarsia.formats.pte.loading import has_pte_ending
 
     with loading(file, imports):
-        return _open_pte(file) if has_pte_ending(file) else _open_pt2(file, allow)
+        if has_pte_ending(file):
+            return _open_pte(file)
+        return _open_package(file) if is_package(file) else _open_pt2(file, allow)
 
 
 def _open_pt2(file: Path, allow: Sequence[str] | None) -> _Opened:
@@ -99,6 +106,41 @@ def _open_pt2(file: Path, allow: Sequence[str] | None) -> _Opened:
     return _Opened(sides, vectors)
 
 
+def _open_package(file: Path) -> _Opened:
+    from intarsia.core.vectors import Vectors
+    from intarsia.formats.aoti.loading import describe_aoti
+    from intarsia.report.difference import Side
+
+    described = describe_aoti(file, verify=True)
+    sides = {
+        name: Side(
+            described.boundaries[name],
+            {**manifest.versions, "compiled for": manifest.compiled},
+            _engines(manifest),
+        )
+        for name, manifest in described.manifests.items()
+    }
+    vectors = described.vectors() if described.vectors else Vectors((), {}, {})
+    stored = {
+        f"code of {name}": f"{code.size_bytes} bytes, {code.sha256[:12]}" for name, code in described.libraries.items()
+    }
+    return _Opened(sides, vectors, "package", stored)
+
+
+def _engines(manifest: Manifest) -> dict[str, dict[str, str]]:
+    """What a manifest tells of engines, where nothing else does."""
+    return {
+        engine.constant: {
+            "name": engine.name,
+            "backend": engine.backend,
+            "version": engine.backend_version,
+            "target": engine.target,
+            "signature": engine.signature,
+        }
+        for engine in manifest.engines
+    }
+
+
 def _open_pte(file: Path) -> _Opened:
     from intarsia.formats.pte.contents import read_pte
     from intarsia.formats.pte.description import read_boundary
@@ -108,19 +150,9 @@ def _open_pte(file: Path) -> _Opened:
     described = contents.description
     sides = {}
     for name, manifest in described.manifests.items():
-        engines = {
-            engine.constant: {
-                "name": engine.name,
-                "backend": engine.backend,
-                "version": engine.backend_version,
-                "target": engine.target,
-                "signature": engine.signature,
-            }
-            for engine in manifest.engines
-        }
         boundary = read_boundary(described.boundaries[name], str(file))
-        sides[name] = Side(boundary, described.versions, engines, contents.plans[name])
-    return _Opened(sides, None, contents.stored)
+        sides[name] = Side(boundary, described.versions, _engines(manifest), contents.plans[name])
+    return _Opened(sides, None, ".pte", contents.stored)
 
 
 def _print(changes: Sequence[Change]) -> None:

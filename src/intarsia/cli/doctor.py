@@ -65,16 +65,18 @@ def _examine_backend(name: str) -> PartFacts:
     from intarsia.errors import EngineUnavailable
 
     backend = find_backend(name)
-    if not getattr(backend, "builds", True):
-        # Another tool builds its engines: nothing can be tried without one.
-        return _examine_extra(name, "backend", lambda _: backend.available() or "")
     facts = _examine_extra(name, "backend", lambda _: "")
     if facts.state == "missing":
         return facts
+    missing = backend.available()
+    if missing:
+        return replace(facts, state="missing", note=missing)
+    if not getattr(backend, "builds", True):
+        return replace(facts, note="not tried: another tool builds its engines")
     try:
         backend.check_options({})
     except EngineUnavailable as error:
-        return replace(facts, state="missing", note=f"{error.found}: {error.fix}")
+        return replace(facts, state="missing", note=f"found {error.found}, expected {error.expected}. {error.fix}")
     fault = _try_out(name)
     return replace(facts, state="broken" if fault else "works", note=fault)
 

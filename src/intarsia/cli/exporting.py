@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from intarsia.cli.console import activity, output_console, print_heading
-from intarsia.cli.inputs import Allow, Imports, load_file
+from intarsia.cli.inputs import Allow, Imports, load_graphs
 from intarsia.cli.options import AsJson, Force
 from intarsia.cli.output import check_output
 from intarsia.cli.recording import file_calls, hybrid_calls
@@ -99,7 +99,7 @@ def _find_hybrid(source: str, imports: list[str] | None, allow: list[str] | None
 
     from intarsia.runtime.methods import Methods
 
-    loaded = load_file(path, imports, allow=allow)
+    loaded = load_graphs(path, imports, allow=allow)
     if isinstance(loaded, Methods):
         hybrids: Any = {name: _hybrid_of(getattr(loaded, name)) for name in loaded.methods}
     else:

@@ -15,11 +15,17 @@ from intarsia.cli.target import Target, import_modules
 from intarsia.errors import ArgumentError, IntarsiaError, first_line, near_match
 
 if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+    from intarsia.api.files import Loaded
     from intarsia.formats.tensors.named import NamedTensors
     from intarsia.report.program import LeafFacts
+    from intarsia.runtime.graphless import GraphlessProgram
     from intarsia.runtime.methods import Methods
     from intarsia.runtime.program import Program
     from intarsia.verification import Call
+
+    Callee: TypeAlias = Program | GraphlessProgram
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="File that `intarsia compile` or `intarsia.save` wrote.")]
 Imports = Annotated[
@@ -74,7 +80,7 @@ MethodName = Annotated[
 
 def load_program(
     file: Path, imports: Sequence[str] | None, method: str | None, *, allow: Sequence[str] | None, engines: EnginesWord
-) -> Program:
+) -> Callee:
     """Load one program of a file.
 
     Args:
@@ -90,16 +96,16 @@ def load_program(
         ArgumentError: The file holds several methods, and none of them was named; or it holds one program, and a
             method was named.
     """
-    from intarsia.runtime.program import Program
+    from intarsia.runtime.method_set import MethodSet
 
     loaded = load_file(file, imports, allow=allow, engines=engines)
-    if isinstance(loaded, Program):
+    if not isinstance(loaded, MethodSet):
         if method is None:
             return loaded
         found, fix = f"one program, which has no methods, and --method {method}", "Leave --method out."
         raise ArgumentError(str(file), found=found, expected="several methods", fix=fix)
     if method in loaded.methods:
-        program: Program = getattr(loaded, method)
+        program: Callee = getattr(loaded, method)
         return program
     listed = ", ".join(loaded.methods)
     raise ArgumentError(
@@ -111,9 +117,9 @@ def load_program(
 
 
 def load_file(
-    file: Path, imports: Sequence[str] | None, *, allow: Sequence[str] | None, engines: EnginesWord = "verify"
-) -> Program | Methods:
-    """Load what a file holds, and tell that it takes a while.
+    file: Path, imports: Sequence[str] | None, *, allow: Sequence[str] | None, engines: EnginesWord
+) -> Loaded:
+    """Load what a file holds, to call it, and tell that it takes a while.
 
     Args:
         file: What to load.
@@ -124,11 +130,27 @@ def load_file(
     Raises:
         FormatError: The file cannot be read, or what it needs must be imported first.
         TargetError: A module cannot be imported.
+        EngineUnavailable: The file is a `.pte`, and ExecuTorch is not installed.
     """
     from intarsia import api
 
     with loading(file, imports):
-        return api.load_pt2(file, allow=allow or (), engines=engines)
+        return api.load(file, allow=allow or (), engines=engines)
+
+
+def load_graphs(file: Path, imports: Sequence[str] | None, *, allow: Sequence[str] | None) -> Program | Methods:
+    """Load a file of graphs, to read them; arguments and errors as for `load_file`, and `FormatError` for another."""
+    from intarsia import api
+
+    with loading(file, imports):
+        return api.load_pt2(file, allow=allow or ())
+
+
+def outline_of(program: Callee) -> ExportedProgram:
+    """What a program takes and gives: the exported program, or the boundary of one whose file holds no graph."""
+    from intarsia.runtime.graphless import GraphlessProgram
+
+    return program.boundary if isinstance(program, GraphlessProgram) else program.exported_program
 
 
 @contextmanager
@@ -154,7 +176,7 @@ def loading(file: Path, imports: Sequence[str] | None) -> Iterator[None]:
             ) from error
 
 
-def read_call(program: Program, path: Path) -> Call:
+def read_call(program: Callee, path: Path) -> Call:
     """One call of a program, read from a `.safetensors` file.
 
     Tensors have the names that `intarsia inspect` shows. An input that is no tensor stands in the metadata of the
@@ -170,7 +192,7 @@ def read_call(program: Program, path: Path) -> Call:
     from intarsia.report.program import describe_program
     from intarsia.verification import Call
 
-    exported = program.exported_program
+    exported = outline_of(program)
     inputs = describe_program(exported).inputs
     content = read_tensors(path)
     _check_names(path, inputs, content)
@@ -192,7 +214,7 @@ class Drawn(NamedTuple):
     findings: tuple[str, ...]
 
 
-def draw_calls(program: Program, seeds: Iterable[int], example: Target | None = None) -> Drawn:
+def draw_calls(program: Callee, seeds: Iterable[int], example: Target | None = None) -> Drawn:
     """Calls with drawn inputs, every size in the middle of its range.
 
     Args:
@@ -206,7 +228,7 @@ def draw_calls(program: Program, seeds: Iterable[int], example: Target | None = 
     """
     from intarsia.verification import Call, Drawing, middle
 
-    exported = program.exported_program
+    exported = outline_of(program)
     drawing = Drawing(exported, example and Call(example.args, example.kwargs))
     point = middle(exported)
     return Drawn([drawing.draw(point, seed) for seed in seeds], drawing.findings)
@@ -223,7 +245,7 @@ def drawing_faults(fix: str) -> Iterator[None]:
         raise UndrawableInput(error.subject, found=error.found, expected=error.expected, fix=fix) from error
 
 
-def call_program(program: Program, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def call_program(program: Callee, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Call a program.
 
     Raises:
@@ -259,13 +281,13 @@ def _check_names(path: Path, inputs: tuple[LeafFacts, ...], content: NamedTensor
         )
 
 
-def _fixed_values(program: Program) -> Mapping[str, Any]:
+def _fixed_values(program: Callee) -> Mapping[str, Any]:
     """Values that the export fixed, by input name."""
     from torch.export.graph_signature import ConstantArgument, InputKind
 
     from intarsia.report.program import describe_program
 
-    exported = program.exported_program
+    exported = outline_of(program)
     specs = [spec for spec in exported.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
     leaves = describe_program(exported).inputs
     return {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from intarsia.cli.console import output_console, print_heading
-from intarsia.cli.inputs import Allow, File, Imports, load_file, loading
+from intarsia.cli.inputs import Allow, File, Imports, load_graphs, loading
 from intarsia.cli.options import AsJson
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def inspect_file(
     if is_package(file):
         _show_package(file, imports, as_json=as_json)
         return
-    loaded = load_file(file, imports, allow=[*(allow or ()), "native"])  # no engine is called
+    loaded = load_graphs(file, imports, allow=[*(allow or ()), "native"])  # no engine is called
     if isinstance(loaded, Methods):
         _show_methods(loaded, as_json=as_json)
     elif as_json:
@@ -70,6 +70,7 @@ def _show_package(file: Path, imports: Sequence[str] | None, *, as_json: bool) -
         typer.echo(json.dumps(facts, indent=2))
     else:
         output_console().print(draw_package(facts))
+        _print_vectors(facts["test_vectors"])
 
 
 def _show_methods(methods: Methods, *, as_json: bool) -> None:

@@ -23,6 +23,7 @@ from intarsia.cli.inputs import (
     draw_calls,
     drawing_faults,
     load_program,
+    outline_of,
     read_call,
 )
 from intarsia.cli.options import AsJson, Force
@@ -31,7 +32,7 @@ from intarsia.cli.target import load_target
 from intarsia.errors import ArgumentError, FormatError, with_article
 
 if TYPE_CHECKING:
-    from intarsia.runtime.program import Program
+    from intarsia.cli.inputs import Callee
     from intarsia.verification import Call
 
 _HEADINGS = ("type", "min", "max", "mean")
@@ -102,7 +103,7 @@ def run_file(
         _print(facts)
 
 
-def _run(program: Program, made: list[Call], seed: int) -> list[dict[str, Any]]:
+def _run(program: Callee, made: list[Call], seed: int) -> list[dict[str, Any]]:
     """What each call returned, by name, copied: the next call may write it."""
     import torch
 
@@ -110,7 +111,7 @@ def _run(program: Program, made: list[Call], seed: int) -> list[dict[str, Any]]:
     from intarsia.report.program import describe_program
     from intarsia.verification import snapshot
 
-    names = [leaf.name for leaf in describe_program(program.exported_program).outputs]
+    names = [leaf.name for leaf in describe_program(outline_of(program)).outputs]
     results = []
     torch.manual_seed(seed)
     with progress_reporter("running") as progress:

@@ -18,8 +18,8 @@ from intarsia.errors import ArgumentError, TargetError
 if TYPE_CHECKING:
     import torch
 
-    from intarsia.runtime.methods import Methods
-    from intarsia.runtime.program import Program
+    from intarsia.cli.inputs import Callee
+    from intarsia.runtime.method_set import MethodSet
     from intarsia.verification import Leaf, MethodsVerification, Verification
 
 _FIX = "Add --inputs FILE.safetensors, or --against TARGET, whose example inputs tell what may stand there."
@@ -39,18 +39,19 @@ def verify_file(
     """Check that FILE computes what its graph and the model do.
 
     Several calls are made at the corners of the ranges of all sizes, with drawn inputs, and state goes on from call to
-    call. The program must equal its eager graph and the retraced program to the bit, and the model within tolerances.
+    call. The program must equal its eager graph and the retraced program to the bit, and the model within tolerances. A
+    file without a graph (compiled code, a .pte) is compared with the model and with its test vectors.
     Of several methods, each is verified alone; then all are called in turn on one state.
     Exit code 1 when something differs.
     """
     target = load_target(against) if against else None
 
     from intarsia import api
-    from intarsia.runtime.methods import Methods
+    from intarsia.runtime.method_set import MethodSet
 
     loaded = load_file(file, imports, allow=allow, engines=engines)
-    several = isinstance(loaded, Methods)
-    if isinstance(loaded, Methods):
+    several = isinstance(loaded, MethodSet)
+    if isinstance(loaded, MethodSet):
         _refuse_inputs(loaded, inputs)
         given: dict[str, Any] = _methods_arguments(target)
     else:
@@ -69,7 +70,7 @@ def verify_file(
         raise typer.Exit(1)
 
 
-def _arguments(program: Program, target: Target | None, inputs: list[Path] | None) -> dict[str, Any]:
+def _arguments(program: Callee, target: Target | None, inputs: list[Path] | None) -> dict[str, Any]:
     """The arguments of `intarsia.verify` for one program."""
     calls = [read_call(program, path) for path in inputs] if inputs else None
     return {
@@ -92,7 +93,7 @@ def _methods_arguments(target: Target | None) -> dict[str, Any]:
     }
 
 
-def _refuse_inputs(methods: Methods, inputs: list[Path] | None) -> None:
+def _refuse_inputs(methods: MethodSet[Any], inputs: list[Path] | None) -> None:
     if inputs:
         raise ArgumentError(
             "--inputs",

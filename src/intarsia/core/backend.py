@@ -84,6 +84,10 @@ class Backend(Protocol):
     `accepts`, which tell at once what would become of an engine here. Each of the others imports the library when it
     first needs it, and raises `EngineUnavailable` (naming the extra that installs it) when it is missing.
 
+    Where building an engine again needs more than loading one, a backend has a method `missing_to_rebuild` of the form
+    of `available`, and `available` speaks of loading alone. It is asked where an engine has to be built again, and may
+    import what it needs.
+
     A backend whose engines are native code, or become such when they are built again, has an attribute `native` that is
     true: a file that holds one of its engines is then loaded only where the caller allows it.
 
@@ -141,7 +145,7 @@ class Backend(Protocol):
         ...
 
     def available(self) -> str | None:
-        """None when engines can be loaded and rebuilt here, else what is missing, as a short phrase."""
+        """None when engines can be loaded here, and rebuilt, else what is missing, as a short phrase."""
         ...
 
     def accepts(self, version: str, target: str) -> str | None:
@@ -152,3 +156,16 @@ class Backend(Protocol):
             target: The payload's `BuiltEngine.target`.
         """
         ...
+
+
+def missing_to_rebuild(backend: Backend) -> str | None:
+    """None when engines of an available backend can be built again from their portable form here, else what is missing.
+
+    Example:
+        >>> from intarsia.core.registry import find_backend
+        >>> missing_to_rebuild(find_backend("openvino")) is None
+        True
+    """
+    asked = getattr(backend, "missing_to_rebuild", None)
+    missing: str | None = asked() if asked else None
+    return missing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakValueDictionary, ref
 
@@ -11,9 +12,10 @@ import torch
 
 from intarsia.core.backend import Backend, Engine
 from intarsia.core.container import EngineContainer
+from intarsia.core.engine_faults import check_outputs, failed
 from intarsia.core.registry import find_backend
 from intarsia.core.signature import EngineSignature
-from intarsia.errors import EngineBuildFailed, EngineError, EngineRefused
+from intarsia.errors import EngineBuildFailed, EngineError, EngineRefused, EngineUnavailable, IntarsiaError
 
 _logger = logging.getLogger("intarsia")
 
@@ -25,7 +27,31 @@ class EngineInstance:
         self.subject = container.subject
         self.signature_text = container.signature
         self.signature = EngineSignature.parse(container.signature)
-        self.engine = _make_engine(container)
+        self._backend = container.backend
+        self._is_checked = False
+        try:
+            self._engine = _make_engine(container)
+        except IntarsiaError:
+            raise
+        except Exception as error:
+            raise failed(self.subject, self._backend, "loading", error) from error
+
+    def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Run the engine on inputs that fit the signature; what its first call gives is compared with that.
+
+        Raises:
+            EngineError: It fails, or gives something else.
+        """
+        try:
+            outputs = self._engine(inputs)
+        except IntarsiaError:
+            raise
+        except Exception as error:
+            raise failed(self.subject, self._backend, "a call", error) from error
+        if not self._is_checked:
+            check_outputs(self.subject, self.signature, inputs, outputs)
+            self._is_checked = True
+        return outputs
 
 
 @dataclass(frozen=True)
@@ -116,17 +142,17 @@ def _make_engine(container: EngineContainer) -> Engine:
         reason = backend.accepts(container.backend_version, container.target)
     if payload is None or (reason and container.has_source):
         _logger.info("%s: building it from its portable form, because %s", container.subject, reason)
-        return _build_again(container, backend)
+        return _build_again(container, backend, str(reason))
     try:
         return backend.load(payload, container.options)
     except EngineRefused as refusal:
         if not container.has_source:
             raise
         _logger.info("%s: rebuilding it for this machine, because %s", container.subject, refusal)
-        return _build_again(container, backend)
+        return _build_again(container, backend, refusal.found.removeprefix("that "))
 
 
-def _build_again(container: EngineContainer, backend: Backend) -> Engine:
+def _build_again(container: EngineContainer, backend: Backend, reason: str) -> Engine:
     source = container.source
     if source is None:
         raise EngineError(
@@ -142,5 +168,13 @@ def _build_again(container: EngineContainer, backend: Backend) -> Engine:
             container.subject,
             found=f"that {backend.name} cannot build it from its portable form: {error.subject}: {error.found}",
             expected="an engine",
+            fix=error.fix,
+        ) from error
+    except EngineUnavailable as error:
+        raise EngineUnavailable(
+            container.subject,
+            found=f"that {backend.name} cannot build it from its portable form: {error.found}",
+            expected=error.expected,
+            consequence=f"It has to be built so: {reason}.",
             fix=error.fix,
         ) from error

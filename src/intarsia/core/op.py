@@ -65,9 +65,9 @@ def run_engine_in_place(
         inputs = [x.clone(memory_format=torch.contiguous_format) if i in copied else x for i, x in enumerate(inputs)]
     if torch.is_grad_enabled():
         with torch.no_grad():
-            outputs = instance.engine(inputs)
+            outputs = instance.run(inputs)
     else:
-        outputs = instance.engine(inputs)
+        outputs = instance.run(inputs)
     for i, k in into.items():
         if outputs[i].data_ptr() != inputs[k].data_ptr():
             raise _not_written(instance.subject, i, k)

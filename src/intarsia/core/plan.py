@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -12,11 +13,12 @@ from typing import Any
 import torch
 
 from intarsia.core.choice import TORCH
-from intarsia.errors import ArgumentError, HybridError, first_line, with_article
+from intarsia.errors import ArgumentError, HybridError, first_line, shorten, with_article
 
 _VERSION = 1
 _KEY = "intarsia_plan"
 _FORMAT = "intarsia plan"
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class PlannedOperator:
     def backend(self) -> str:
         """Name of the engine's backend; empty where it is in torch, or where the place is no name of an engine."""
         name, _, number = self.place.rpartition("_")
-        return name if number.isdecimal() and number.isascii() else ""
+        return name if name != TORCH and _NUMBER.fullmatch(number) else ""
 
     @property
     def subject(self) -> str:
@@ -104,12 +106,15 @@ class PartitionPlan:
             return cls._from_values("plan", given)
         if not isinstance(given, (str, os.PathLike)):
             raise _unreadable("plan", with_article(type(given).__name__))
-        is_text = isinstance(given, str) and given.lstrip().startswith("{")
-        subject = "plan" if is_text else f"plan {os.fspath(given)!r}"
+        is_text = isinstance(given, str) and given.lstrip("\ufeff \t\r\n").startswith("{")
+        subject = "plan" if is_text else f"plan {shorten(os.fspath(given), 200)!r}"
         try:
-            return cls._from_values(subject, json.loads(given if is_text else Path(given).read_text(encoding="utf-8")))  # type: ignore[arg-type]
+            # What Windows writes may begin with a mark of its encoding.
+            text = str(given) if is_text else Path(given).read_text(encoding="utf-8-sig")
+            values = json.loads(text.removeprefix("\ufeff"), object_pairs_hook=_as_mapping)
         except (OSError, ValueError, RecursionError) as error:
             raise _unreadable(subject, f"what cannot be read ({first_line(error)})") from error
+        return cls._from_values(subject, values)
 
     @classmethod
     def _from_values(cls, subject: str, values: Any) -> PartitionPlan:
@@ -139,6 +144,15 @@ class PartitionPlan:
         return f'{{\n  "format": "{_FORMAT}",\n  "version": {_VERSION},\n  "methods": {{\n{methods}\n  }}\n}}'
 
 
+def _as_mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        repeated = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+        message = f"{repeated!r} twice in one object"
+        raise ValueError(message)
+    return values
+
+
 def _lines(entries: tuple[PlannedOperator, ...]) -> str:
     lines = ",\n".join(f"      {json.dumps(asdict(entry))}" for entry in entries)
     return f"[\n{lines}\n    ]" if lines else "[]"
@@ -156,7 +170,8 @@ def _read_operator(subject: str, entry: Any) -> PlannedOperator:
     found = PlannedOperator(**{**entry, "inputs": tuple(inputs)})
     if not found.backend and found.place != TORCH:
         raise _unreadable(
-            subject, f"the place {found.place!r}, which is neither 'torch' nor a backend's name, '_' and a number"
+            subject,
+            f"the place {shorten(found.place, 100)!r}, which is neither 'torch' nor a backend's name, '_' and a number",
         )
     return found
 

@@ -6,6 +6,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 from intarsia.core.backend import Backend
+from intarsia.core.choice import TORCH
 from intarsia.errors import EngineUnavailable, near_match
 
 _GROUP = "intarsia.backends"
@@ -26,7 +27,7 @@ def find_backend(name: str) -> Backend:
     """The backend of a name; the same object each time.
 
     Raises:
-        EngineUnavailable: No backend has that name, or its entry point cannot be imported.
+        EngineUnavailable: No backend has that name, its entry point cannot be imported, or no engine can be named so.
 
     Example:
         >>> find_backend("openvino").name
@@ -39,6 +40,13 @@ def find_backend(name: str) -> Backend:
             found="no backend of that name",
             expected=f"one of {', '.join(available_backends()) or 'none'}",
             fix=near_match(name, available_backends()) or "Install the package that provides the backend.",
+        )
+    if "." in name or name == TORCH:
+        raise EngineUnavailable(
+            f"backend {name!r}",
+            found=f"that {next(iter(entries)).value} is announced so",
+            expected=f"a name without dots, and not {TORCH!r}, which stands for no engine",
+            fix="Announce the entry point under another name.",
         )
     return _instantiate(next(iter(entries)))
 

@@ -33,7 +33,8 @@ SHORT_NAMES: dict[torch.dtype, str] = {
     torch.uint8: "u8",
     torch.bool: "b8",
 }
-_DTYPES = {name: dtype for dtype, name in SHORT_NAMES.items()}
+DTYPES = {name: dtype for dtype, name in SHORT_NAMES.items()}
+"""The dtype of each short name."""
 
 
 @dataclass(frozen=True)
@@ -202,14 +203,14 @@ def _check_into(text: str, signature: EngineSignature) -> None:
 
 def _tensor_type(text: str, tensor: TypeText) -> TensorType:
     name, dims = tensor
-    if name not in _DTYPES:
+    if name not in DTYPES:
         raise EngineError(
             f"engine signature {text!r}",
             found=f"the dtype {name!r}",
-            expected=f"one of {', '.join(_DTYPES)}",
+            expected=f"one of {', '.join(DTYPES)}",
             fix="Use torch's short form of the dtype.",
         )
-    return TensorType(_DTYPES[name], dims)
+    return TensorType(DTYPES[name], dims)
 
 
 def _from_values(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> EngineSignature:

@@ -16,6 +16,7 @@ from intarsia.core.container import pack_engine
 from intarsia.core.coverage import Coverage, record_coverage
 from intarsia.core.signature import EngineSignature
 from intarsia.core.torch_source import keep_source
+from intarsia.engines.built import check_built
 from intarsia.engines.equal import key_of_partition, renamed
 from intarsia.errors import EngineBuildFailed, IntarsiaError, first_line
 
@@ -65,6 +66,7 @@ class EngineBuilder:
 
         Raises:
             EngineBuildFailed: A backend refuses a partition, and `fallback` is false.
+            EngineError: A backend builds what no container holds.
             IntarsiaError: As the backend raises it for what no fallback mends: its library is not installed, an
                 option is wrong.
         """
@@ -103,7 +105,7 @@ class EngineBuilder:
 
     def _build(self, backend: str, program: torch.export.ExportedProgram) -> BuiltEngine:
         try:
-            return self._backends[backend].build(program, self._options[backend])
+            built = self._backends[backend].build(program, self._options[backend])
         except EngineBuildFailed as error:
             raise _Refusal(error.found, error.operators) from error
         except IntarsiaError:
@@ -111,6 +113,7 @@ class EngineBuilder:
             raise
         except Exception as error:
             raise _Refusal(f"{type(error).__name__}: {first_line(error)}") from error
+        return check_built(backend, built)
 
 
 class _Refusal(Exception):

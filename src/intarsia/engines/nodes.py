@@ -52,9 +52,11 @@ def reason_against_node(
 
 def draws_numbers(node: torch.fx.Node, target: OpOverload) -> bool:
     """Whether a call draws random numbers. An operator with a dropout draws none where it drops nothing."""
-    if torch.Tag.nondeterministic_seeded not in target.tags or operator_name(node) in _DROPOUTS:
+    if torch.Tag.nondeterministic_seeded not in target.tags:
         return False
     given: dict[str, object] = {**dict(zip(schema_of(target).argument_names, node.args, strict=False)), **node.kwargs}
+    if operator_name(node) in _DROPOUTS:
+        return given.get("dropout_p", 0.0) != 0.0
     return given.get("train") is not False and given.get("dropout") != 0
 
 

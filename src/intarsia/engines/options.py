@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from intarsia.core.backend import Backend
-from intarsia.errors import ArgumentError, IntarsiaError, near_match
+from intarsia.errors import ArgumentError, EngineError, IntarsiaError, first_line, near_match
 
 
 def options_by_backend(backends: Mapping[str, Backend], options: Any) -> dict[str, Mapping[str, Any]]:
@@ -21,6 +21,7 @@ def options_by_backend(backends: Mapping[str, Backend], options: Any) -> dict[st
     Raises:
         ArgumentError: They are no such mapping, or a backend does not take one of its options.
         EngineUnavailable: The library of a backend is not installed.
+        EngineError: A backend fails in another way.
     """
     if not isinstance(options, Mapping | None):
         raise _no_mapping(
@@ -29,8 +30,22 @@ def options_by_backend(backends: Mapping[str, Backend], options: Any) -> dict[st
     given = {name: options or {} for name in backends} if len(backends) == 1 else _read_several(backends, options or {})
     for name, backend in backends.items():
         with IntarsiaError.within(f"backend {name!r}") if len(backends) > 1 else nullcontext():
-            backend.check_options(given[name])
+            _check(name, backend, given[name])
     return given
+
+
+def _check(name: str, backend: Backend, options: Mapping[str, Any]) -> None:
+    try:
+        backend.check_options(options)
+    except IntarsiaError:
+        raise
+    except Exception as error:
+        raise EngineError(
+            "options",
+            found=f"that the backend {name!r} fails on them ({type(error).__name__}: {first_line(error)})",
+            expected="that it takes them, or refuses one",
+            fix="Mend its method check_options, or compile with another backend.",
+        ) from error
 
 
 def _read_several(backends: Mapping[str, Backend], options: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -121,8 +121,9 @@ def _to_fields(method: Method) -> dict[str, Any]:
         "ledger": None if ledger is None else ledger.to_json(),
         "program": method.program,
     }
-    if not fields["compiled"]:
-        del fields["compiled"]  # which an older intarsia does not know
+    for name in ("compiled", "precision"):
+        if not fields[name]:
+            del fields[name]  # which an older intarsia does not know
     return fields
 
 
@@ -137,7 +138,7 @@ def _from_fields(fields: dict[str, Any]) -> Method:
         check_types(part)
     if manifest.coverage is not None:
         _check_coverage(Coverage.from_json(manifest.coverage))
-    _check_all_texts(manifest.packages.values())
+    _check_all_texts([*manifest.packages.values(), *manifest.precision.values()])
     return Method(program, manifest)
 
 

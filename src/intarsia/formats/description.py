@@ -35,7 +35,7 @@ def describe(
     Args:
         program: Not modified.
         engines: Its engines, in graph order.
-        facts: JSON values: the `ledger`'s entries and the `coverage`, each where there is one.
+        facts: JSON values: the `ledger`'s entries, the `coverage` and the `precision`, each where there is one.
         test_vectors: How many calls the file records.
     """
     entries = facts.get("ledger")
@@ -51,6 +51,7 @@ def describe(
         None if entries is None else Ledger.from_json(entries),
         facts.get("coverage"),
         packages_of(program),
+        precision=facts.get("precision", {}),
     )
 
 

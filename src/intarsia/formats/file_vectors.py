@@ -12,7 +12,6 @@ from intarsia.formats.archive.integrity import Integrity
 from intarsia.formats.archive.layout import VECTOR_TENSORS_MEMBER, VECTORS_MEMBER
 from intarsia.formats.archive.listing import damaged
 from intarsia.formats.contents import Contents
-from intarsia.formats.engines.constants import FileConstants
 from intarsia.formats.vectors import read_vectors
 
 _NAMES = (VECTORS_MEMBER, VECTOR_TENSORS_MEMBER)
@@ -23,16 +22,14 @@ def find_vectors(
     contents: Contents,
     programs: Mapping[str, torch.export.ExportedProgram],
     integrity: Integrity,
-    members: FileConstants,
 ) -> Callable[[], Vectors] | None:
     """What reads the test vectors of a file, or None where it has none. It reads the file as it was opened.
 
     Args:
         path: Named in errors.
         contents: What the file says of itself.
-        programs: Its programs, by the names of their methods.
-        integrity: Compares members with their hashes.
-        members: Gives their bytes.
+        programs: Its programs, or their boundaries, by the names of their methods.
+        integrity: Gives members, compared with their hashes.
 
     Raises:
         FormatError: The members that hold them are not as many as the manifest says.
@@ -43,8 +40,7 @@ def find_vectors(
         raise damaged(path, f"{len(found)} members with test vectors, of which its manifest says {count},")
 
     def read() -> Vectors:
-        integrity.check(_NAMES)
-        text, tensors = (members.read(contents.members[name].sha256) for name in _NAMES)
+        text, tensors = map(integrity.read, _NAMES)
         return read_vectors(text, tensors, programs, count, str(path))
 
     return read if count > 0 else None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from intarsia._torch_files import read_schema_version
+from intarsia.core.backend import missing_to_rebuild
 from intarsia.core.compiled.machine import reason_against_code
 from intarsia.core.registry import find_backend
 from intarsia.errors import EngineUnavailable, FormatError, UnsupportedVersion
@@ -165,6 +166,9 @@ def _judge_engine(engine: EngineEntry) -> tuple[str | None, str | None]:
     reason = (
         backend.accepts(engine.backend_version, engine.target) if engine.payload_bytes else "it has no compiled form"
     )
-    if reason and not engine.source_bytes:
+    if not reason:
+        return None, None
+    if not engine.source_bytes:
         return f"{reason}, and it has no portable form to be rebuilt from", None
-    return None, reason or None
+    missing = missing_to_rebuild(backend)
+    return (f"{reason}, and to rebuild it takes more: {missing}", None) if missing else (None, reason)

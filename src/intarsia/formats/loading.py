@@ -164,7 +164,7 @@ def _read(archive: Archive, *, verify: bool) -> tuple[dict[str, LoadedMethod], F
         integrity.check(contents.members)
     beside = FileConstants(archive.path, archive.file, directory, contents.members)
     programs = {name: method.program for name, method in methods.items()}
-    vectors = find_vectors(archive.path, contents, programs, integrity, beside)
+    vectors = find_vectors(archive.path, contents, programs, integrity)
     return {name: method._replace(vectors=vectors) for name, method in methods.items()}, beside
 
 

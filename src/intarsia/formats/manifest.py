@@ -98,6 +98,8 @@ class Manifest:
         coverage: Where each operator runs, as JSON values, or None when the program was not compiled by intarsia.
         packages: The package that provides operators, by their namespace, where it is neither torch nor intarsia.
         compiled: What the code of the program was compiled for, where the file holds code and no graph; else empty.
+        precision: Where the file holds no graph: the coarsest dtype that each output and state entry passes through, by
+            their names in a verification, as short names.
     """
 
     format_version: int
@@ -112,6 +114,7 @@ class Manifest:
     coverage: Mapping[str, Any] | None
     packages: Mapping[str, str] = field(default_factory=dict)
     compiled: str = ""
+    precision: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def versions(self) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -16,7 +17,9 @@ from intarsia.core.coverage import Coverage, OperatorPlacement
 from intarsia.core.memory import memory_of
 from intarsia.core.plan import PartitionPlan, PlannedOperator, record_plan
 from intarsia.core.signature import EngineSignature
+from intarsia.core.small_sizes import misfits
 from intarsia.errors import EngineBuildFailed, IntarsiaError, PartitionError
+from intarsia.partition.answers import ask
 from intarsia.partition.asserts import remove_asserts
 from intarsia.partition.assignment import Assignment
 from intarsia.partition.blocks import Block, Cut, Unit, block_inputs, block_outputs
@@ -149,7 +152,7 @@ class _Partitioner:
 
     def _replay(self, planned: Sequence[PlannedOperator]) -> Partitioned:
         attempt = _Attempt(self.program, self.written)
-        cut = replay(attempt.graph, attempt.state, planned, self.wishes.supports)
+        cut = replay(attempt.graph, attempt.state, planned, self._supports())
         by_name = {one.node: one for one in planned}
         for node, (_, reason) in attempt.settle(cut).items():
             raise misplaced(by_name[node], reason)
@@ -175,20 +178,30 @@ class _Partitioner:
         return Planner(
             attempt.graph,
             attempt.state,
-            supports={name: self._supports(name) for name in self.wishes.supports},
+            supports=self._supports(),
             candidates=lambda node: ((), KEPT) if node in kept else self.assignment.candidates(node),
             refused=refused,
         ).plan(self.wishes.min_block_size)
 
-    def _supports(self, backend: str) -> Supports:
-        """What a backend supports, but for the operators that it could not build."""
+    def _supports(self) -> dict[str, Supports]:
+        """What each backend supports, but for what no engine can do and the operators that it could not build."""
+        return {name: partial(self._refuse, name) for name in self.wishes.supports}
+
+    def _refuse(self, backend: str, node: torch.fx.Node) -> str | None:
         refused = {
             operator: failure.told
             for failure in self.failures
             if failure.backend == backend
             for operator in failure.operators
         }
-        return lambda node: refused.get(str(node.target)) or self.wishes.supports[backend](node)
+        misfit = self._misfits.get(node.name)
+        return misfit or refused.get(str(node.target)) or ask(backend, self.wishes.supports[backend], node)
+
+    @cached_property
+    def _misfits(self) -> dict[str, str]:
+        """Names of the operators that an engine would compute wrongly at small sizes, and why."""
+        found = misfits(self.program.graph, self.program.range_constraints)
+        return {node.name: str(misfit) for node, misfit in found.items()}
 
 
 class _Attempt:

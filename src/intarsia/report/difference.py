@@ -62,7 +62,7 @@ def compare_methods(before: Mapping[str, Side], after: Mapping[str, Side]) -> li
     """Everything in which the methods of two files differ; empty when they are the same program.
 
     How nodes and sizes are numbered does not count. Neither does what a file does not tell: one of another tool says
-    nothing of versions, and one for ExecuTorch nothing of state and graph.
+    nothing of versions, and one without a graph nothing of state.
 
     Args:
         before: The programs of the first file, by the names of their methods.
@@ -87,7 +87,7 @@ def compare_methods(before: Mapping[str, Side], after: Mapping[str, Side]) -> li
 
 
 def compare_stored(before: Mapping[str, str], after: Mapping[str, str]) -> list[Change]:
-    """How what two files for ExecuTorch store differs: size and hash of each thing, by name.
+    """How what two files without a graph store differs: size and hash of each thing, by name.
 
     Example:
         >>> compare_stored({"weights": "8 bytes, 5a"}, {"weights": "8 bytes, f0"})[0][1:]

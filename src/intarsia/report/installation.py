@@ -21,9 +21,10 @@ class PartFacts:
     Attributes:
         name: Its name, for instance "openvino".
         kind: "backend" or "format".
-        state: "works" (a small model went through it rightly), "missing" (a package is not installed) or "broken".
+        state: "works" (a small model went through it rightly, or the note says that none was tried), "missing" (a
+            package is not installed, or it needs something else that is not there) or "broken".
         versions: Package -> installed version, or "" when it is not installed.
-        note: Command that installs what is missing, or what went wrong.
+        note: Command that installs what is missing, or what else is, or what went wrong.
     """
 
     name: str

@@ -33,7 +33,12 @@ def describe_package(
         }
     shared = next(iter(manifests.values()))
     versions = {name: shared[f"{name}_version"] for name in ("intarsia", "torch")}
-    return {"methods": methods, "compiled": shared["compiled"], "versions": versions}
+    return {
+        "methods": methods,
+        "compiled": shared["compiled"],
+        "versions": versions,
+        "test_vectors": shared["test_vectors"],
+    }
 
 
 def draw_package(facts: Mapping[str, Any]) -> RenderableType:

@@ -12,9 +12,9 @@ from torch.export.graph_signature import InputKind
 
 from intarsia.core.compiled.model import CompiledModel, readable
 from intarsia.core.compiled.positions import OUTSIDE
+from intarsia.core.vectors import Vectors
 from intarsia.errors import EngineError, PositionError, first_line
-from intarsia.runtime.boundary import Boundary
-from intarsia.runtime.method_set import MethodSet
+from intarsia.runtime.graphless import GraphlessMethods, GraphlessProgram, Manifest
 
 Open = Callable[[], Mapping[str, CompiledModel]]
 
@@ -45,7 +45,7 @@ class CompiledFile:
             return model.run([readable(value, model.device, f"method {method!r}") for value in inputs])
 
     def state(self) -> Mapping[str, torch.Tensor]:
-        """What calls write, by name: the live tensors."""
+        """The live tensors that calls write, by name."""
         with self._lock:
             self._prepare()
         return MappingProxyType(self._live)
@@ -65,16 +65,18 @@ class CompiledFile:
         if self._models:
             return
         models = self._open()
-        for model in models.values():
-            for name, value in model.state().items():
-                if name in self._written and name not in self._live:
-                    self._initial[name], self._live[name] = value.clone(), value.clone()
+        # What is cloned in inference mode cannot be written outside of it.
+        with torch.inference_mode(mode=False):
+            for model in models.values():
+                for name, value in model.state().items():
+                    if name in self._written and name not in self._live:
+                        self._initial[name], self._live[name] = value.clone(), value.clone()
         for model in models.values():
             model.place({name: self._live[name] for name in model.state().keys() & self._live.keys()})
         self._models = models
 
 
-class CompiledProgram:
+class CompiledProgram(GraphlessProgram):
     """A method of an AOTInductor package. A call takes the model's own arguments and gives the model's own structure.
 
     What is refused before a call is what a `Program` refuses. What it returns is memory of its own, also where the
@@ -85,19 +87,24 @@ class CompiledProgram:
         name: Name of the method.
         boundary: A program with the inputs, ranges and structures of the method.
         file: What runs it.
-        written: Names of the inputs that it writes.
+        manifest: What the file tells of it.
+        vectors: Reads the test vectors of the file.
     """
 
+    kind = "an AOTInductor package"
+
     def __init__(
-        self, name: str, boundary: torch.export.ExportedProgram, file: CompiledFile, written: Collection[str] = ()
+        self,
+        name: str,
+        boundary: torch.export.ExportedProgram,
+        file: CompiledFile,
+        manifest: Manifest | None = None,
+        vectors: Callable[[], Vectors] | None = None,
     ) -> None:
-        self.name = name
-        self._program = boundary
-        self._boundary = Boundary(name, boundary)
+        super().__init__(name, boundary, manifest, vectors)
         self._file = file
-        self._written = frozenset(written)
         inputs = [spec for spec in boundary.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
-        self._is_written = [spec.arg.name in self._written for spec in inputs]
+        self._is_written = [self.writes.get(spec.arg.name) == "input" for spec in inputs]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the method once.
@@ -122,13 +129,8 @@ class CompiledProgram:
         return self._boundary.give(outputs)
 
     @property
-    def methods(self) -> tuple[str, ...]:
-        """What can be called, by name; a program of one method is called itself."""
-        return (self.name,)
-
-    @property
     def state(self) -> Mapping[str, torch.Tensor]:
-        """What calls write, by name: the live tensors. Other state is in the code. Opens the code."""
+        """The live tensors that calls write, by name. Other state is in the code. Opens the code."""
         return self._file.state()
 
     def reset(self) -> None:
@@ -141,12 +143,7 @@ class CompiledProgram:
 
     def on(self, file: CompiledFile) -> CompiledProgram:
         """This method of another opening of the file."""
-        return CompiledProgram(self.name, self._program, file, self._written)
-
-    def __repr__(self) -> str:
-        lines = self._boundary.describe()
-        lines += [f"  writes  {name}" for name in sorted(self._written)]
-        return "\n".join([f"Method {self.name!r} of an AOTInductor package", *lines])
+        return CompiledProgram(self.name, self.boundary, file, self.manifest, self._vectors)
 
     @staticmethod
     def _write_back(leaf: torch.Tensor, written: torch.Tensor) -> None:
@@ -171,7 +168,7 @@ class CompiledProgram:
         )
 
 
-class CompiledMethods(MethodSet[CompiledProgram]):
+class CompiledMethods(GraphlessMethods[CompiledProgram]):
     """The methods of an AOTInductor package, as attributes. All have one state.
 
     Args:
@@ -180,20 +177,8 @@ class CompiledMethods(MethodSet[CompiledProgram]):
     """
 
     def __init__(self, programs: Mapping[str, CompiledProgram], file: CompiledFile) -> None:
-        self._programs = dict(programs)
+        super().__init__(programs)
         self._file = file
-
-    @property
-    def state(self) -> Mapping[str, torch.Tensor]:
-        """What calls write, by name: the live tensors. Opens the code."""
-        return self._file.state()
-
-    def __repr__(self) -> str:
-        return "\n".join(map(repr, self._programs.values()))
-
-    def reset(self) -> None:
-        """Give all state its initial values."""
-        self._file.reset()
 
     def session(self) -> CompiledMethods:
         """The same methods on a state of their own. Their code is opened anew: weights and engines are not shared."""

@@ -9,8 +9,7 @@ from typing import Any, NoReturn
 import torch
 
 from intarsia.errors import EngineError, StateError, first_line
-from intarsia.runtime.boundary import Boundary
-from intarsia.runtime.method_set import MethodSet
+from intarsia.runtime.graphless import GraphlessMethods, GraphlessProgram, Manifest
 
 Run = Callable[[Sequence[Any]], Sequence[Any]]
 Load = Callable[[], Mapping[str, Run]]
@@ -43,7 +42,7 @@ class LoadedFile:
         return LoadedFile(self._load)
 
 
-class ExecutorchProgram:
+class ExecutorchProgram(GraphlessProgram):
     """A method of a `.pte` file. A call takes the model's own arguments and gives the model's own structure.
 
     What is refused before a call is what a `Program` refuses. State that calls write lasts until `reset`; ExecuTorch
@@ -53,6 +52,7 @@ class ExecutorchProgram:
         name: Name of the method.
         boundary: A program with the inputs, ranges and structures of the method.
         file: What runs it.
+        manifest: What the file tells of it.
 
     Example:
         >>> file = LoadedFile(lambda: {"forward": lambda inputs: [inputs[0].relu()]})
@@ -61,10 +61,16 @@ class ExecutorchProgram:
         tensor([0., 0., 2.])
     """
 
-    def __init__(self, name: str, boundary: torch.export.ExportedProgram, file: LoadedFile) -> None:
-        self.name = name
-        self._program = boundary
-        self._boundary = Boundary(name, boundary)
+    kind = "an ExecuTorch program"
+
+    def __init__(
+        self,
+        name: str,
+        boundary: torch.export.ExportedProgram,
+        file: LoadedFile,
+        manifest: Manifest | None = None,
+    ) -> None:
+        super().__init__(name, boundary, manifest)
         self._file = file
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -87,18 +93,17 @@ class ExecutorchProgram:
             ) from error
         return self._boundary.give(outputs)
 
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """What can be called, by name; a program of one method is called itself."""
-        return (self.name,)
-
     def reset(self) -> None:
         """Give the state that calls write its initial values, for all methods of the file."""
         self._file.reset()
 
     def session(self) -> ExecutorchProgram:
         """The same method on a state of its own. It is loaded anew: engines and weights are not shared."""
-        return ExecutorchProgram(self.name, self._program, self._file.fresh())
+        return self.on(self._file.fresh())
+
+    def on(self, file: LoadedFile) -> ExecutorchProgram:
+        """This method of another loading of the file."""
+        return ExecutorchProgram(self.name, self.boundary, file, self.manifest)
 
     @property
     def state(self) -> NoReturn:
@@ -107,57 +112,33 @@ class ExecutorchProgram:
         Raises:
             StateError: Always.
         """
-        raise _hidden_state()
+        raise StateError(
+            "state of an ExecuTorch program",
+            found="an attempt to read or set it",
+            expected="calls only, for ExecuTorch has no way to it",
+            fix="Return from the model what you want to see, or use a .pt2 file.",
+        )
 
-    def __repr__(self) -> str:
-        lines = self._boundary.describe()
-        return "\n".join([f"Method {self.name!r} of an ExecuTorch program", *lines])
 
-
-class ExecutorchMethods(MethodSet[ExecutorchProgram]):
+class ExecutorchMethods(GraphlessMethods[ExecutorchProgram]):
     """The methods of a `.pte` file, as attributes. All have one state.
 
     Args:
-        boundaries: Programs with the inputs, ranges and structures of the methods, by name.
+        programs: By the names of their methods.
         file: What runs them.
 
     Example:
         >>> file = LoadedFile(lambda: {"halve": lambda inputs: [inputs[0] / 2]})
         >>> boundary = torch.export.export(torch.nn.ReLU(), (torch.ones(3),))
-        >>> ExecutorchMethods({"halve": boundary}, file).halve(torch.ones(3))
+        >>> ExecutorchMethods({"halve": ExecutorchProgram("halve", boundary, file)}, file).halve(torch.ones(3))
         tensor([0.5000, 0.5000, 0.5000])
     """
 
-    def __init__(self, boundaries: Mapping[str, torch.export.ExportedProgram], file: LoadedFile) -> None:
-        self._boundaries = boundaries
+    def __init__(self, programs: Mapping[str, ExecutorchProgram], file: LoadedFile) -> None:
+        super().__init__(programs)
         self._file = file
-        self._programs = {name: ExecutorchProgram(name, boundary, file) for name, boundary in boundaries.items()}
-
-    @property
-    def state(self) -> NoReturn:
-        """Not to be had.
-
-        Raises:
-            StateError: Always.
-        """
-        raise _hidden_state()
-
-    def __repr__(self) -> str:
-        return "\n".join(map(repr, self._programs.values()))
-
-    def reset(self) -> None:
-        """Give all state its initial values."""
-        self._file.reset()
 
     def session(self) -> ExecutorchMethods:
         """The same methods on a state of their own. They are loaded anew: engines and weights are not shared."""
-        return ExecutorchMethods(self._boundaries, self._file.fresh())
-
-
-def _hidden_state() -> StateError:
-    return StateError(
-        "state of an ExecuTorch program",
-        found="an attempt to read or set it",
-        expected="calls only, for ExecuTorch has no way to it",
-        fix="Return from the model what you want to see, or use a .pt2 file.",
-    )
+        file = self._file.fresh()
+        return ExecutorchMethods({name: one.on(file) for name, one in self._programs.items()}, file)

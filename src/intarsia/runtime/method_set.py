@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, NoReturn, TypeVar
 
 from intarsia.errors import ConventionError, near_match
+from intarsia.runtime.uncopied import Uncopied
 
 Callee = TypeVar("Callee")
 
@@ -14,7 +15,7 @@ class UnknownMethod(ConventionError, AttributeError):
     """A method was asked for that the file does not hold."""
 
 
-class MethodSet(Generic[Callee]):
+class MethodSet(Uncopied, Generic[Callee]):
     """Methods by name, as attributes. Those that have it decide what the methods are and what state they share."""
 
     _programs: Mapping[str, Callee]

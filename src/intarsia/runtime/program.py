@@ -26,6 +26,7 @@ from intarsia.runtime.results import read_results
 from intarsia.runtime.running import plan_graph, read_graph
 from intarsia.runtime.state import Snapshot, State, read_state
 from intarsia.runtime.structure import output_builder
+from intarsia.runtime.uncopied import Uncopied
 
 
 class Manifest(Protocol):
@@ -42,7 +43,7 @@ class Manifest(Protocol):
         ...
 
 
-class Program:
+class Program(Uncopied):
     """An exported program, ready to run.
 
     A call takes the model's own arguments and gives the model's own structure. It runs the flat graph under
@@ -248,19 +249,6 @@ class Program:
     def methods(self) -> tuple[str, ...]:
         """What can be called, by name; a program of one method is called itself."""
         return ("forward",)
-
-    def __reduce__(self) -> Any:
-        """Refused: `copy` and `pickle` come here.
-
-        Raises:
-            StateError: Always.
-        """
-        raise StateError(
-            "program",
-            found="an attempt to copy or to pickle it",
-            expected="a session or a file",
-            fix="Call program.session() for one with state of its own; intarsia.save and intarsia.load go by a file.",
-        )
 
     def __repr__(self) -> str:
         lines = [f"  input   {entry}" for entry in self._checks.inputs]

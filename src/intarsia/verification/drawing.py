@@ -12,12 +12,14 @@ from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.fx import Node
 
 from intarsia._torch import TreeSpec, pytree
+from intarsia.core.boundary import is_boundary
 from intarsia.core.paths import input_paths
 from intarsia.core.uses import Use, engine_inputs, find_use, integer_inputs
 from intarsia.errors import ConventionError, first_line, with_article
 from intarsia.verification.sizes import Point, evaluate
 from intarsia.verification.symbols import user_inputs
 
+_MOST_SHUFFLED = 2**24
 _FIX = "Pass inputs=[(args, kwargs), ...], calls to make, or example=(args, kwargs), a call whose integers tell."
 
 
@@ -46,10 +48,18 @@ class Call:
 
 @dataclass(frozen=True)
 class Span:
-    """The lowest and the highest integer of an example."""
+    """The lowest and the highest integer of an example, and whether all of its integers differ."""
 
     lowest: int
     highest: int
+    distinct: bool
+
+    def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
+        """Integers as in the example: positions that a call writes at have to differ where those of the example do."""
+        size = self.highest - self.lowest + 1
+        if self.distinct and count <= size <= _MOST_SHUFFLED:
+            return torch.randperm(size, generator=generator)[:count] + self.lowest
+        return torch.randint(self.lowest, self.highest + 1, (count,), generator=generator)
 
 
 class Drawing:
@@ -81,7 +91,8 @@ class Drawing:
             if spec.kind is InputKind.USER_INPUT and isinstance(spec.arg, ConstantArgument)
         }
         engines = engine_inputs(program)
-        found = {node: find_use(node, engines) for node in integer_inputs(self._inputs)}
+        tells = not is_boundary(program)
+        found = {node: find_use(node, engines) if tells else None for node in integer_inputs(self._inputs)}
         spans = _spans(program, example, [node for node, use in found.items() if use is None])
         self._uses = {node: use or spans[node] for node, use in found.items()}
         self.findings = tuple(
@@ -114,7 +125,7 @@ class Drawing:
         strides = [evaluate(stride, point) for stride in value.stride()]
         span = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) if all(shape) else 0
         try:
-            drawn = _draw(span, value.dtype, _allowed(self._uses.get(node, Use()), point), generator)
+            drawn = _draw(span, value.dtype, self._uses.get(node, Use()), point, generator)
             return drawn.to(value.device).as_strided(shape, strides)
         except RuntimeError as error:
             raise UndrawableInput(
@@ -145,7 +156,8 @@ def _spans(program: ExportedProgram, example: Call | None, untold: Sequence[Node
     leaves = [] if example is None else _example_leaves(program, example)
     inputs = user_inputs(program)
     values, paths = dict(zip(inputs, leaves, strict=False)), dict(zip(inputs, input_paths(program), strict=True))
-    return {node: _span(paths[node], values.get(node)) for node in untold}
+    untelling = "the graph does" if not is_boundary(program) else "a file without a graph does"
+    return {node: _span(paths[node], values.get(node), untelling) for node in untold}
 
 
 def _example_leaves(program: ExportedProgram, example: Call) -> list[Any]:
@@ -174,25 +186,19 @@ class _Star:
         return "*"
 
 
-def _span(path: str, value: Any) -> Span:
+def _span(path: str, value: Any, untelling: str) -> Span:
     if isinstance(value, torch.Tensor) and value.numel():
-        return Span(int(value.min()), int(value.max()))
+        different = set(value.flatten().tolist())
+        return Span(min(different), max(different), distinct=len(different) == value.numel() > 1)
     raise UndrawableInput(
         f"input {path!r}",
-        found="integers whose use the graph does not tell",
+        found=f"integers whose use {untelling} not tell",
         expected="integers that are used as an index or as a mask",
         fix=_FIX,
     )
 
 
-def _allowed(use: Use | Span, point: Point) -> tuple[int, int]:
-    """The lowest and the highest integer that may stand in an input; zero and one for a mask."""
-    if isinstance(use, Span):
-        return use.lowest, use.highest
-    return 0, max(min((evaluate(size, point) for size in use.sizes), default=2) - 1, 0)
-
-
-def _draw(count: int, dtype: torch.dtype, allowed: tuple[int, int], generator: torch.Generator) -> torch.Tensor:
+def _draw(count: int, dtype: torch.dtype, use: Use | Span, point: Point, generator: torch.Generator) -> torch.Tensor:
     shape = (count,)
     if dtype is torch.bool:
         return torch.randint(0, 2, shape, generator=generator).to(dtype)
@@ -200,4 +206,7 @@ def _draw(count: int, dtype: torch.dtype, allowed: tuple[int, int], generator: t
         return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
     if dtype.is_complex:
         return torch.randn(shape, generator=generator, dtype=torch.complex128).to(dtype)
-    return torch.randint(allowed[0], allowed[1] + 1, shape, generator=generator).to(dtype)
+    if isinstance(use, Span):
+        return use.draw(count, generator).to(dtype)
+    above = min((evaluate(size, point) for size in use.sizes), default=2)  # zero and one for a mask
+    return torch.randint(0, max(above, 1), shape, generator=generator).to(dtype)

@@ -93,7 +93,7 @@ def verify_methods(
     """
     check_names("inputs", inputs, list(subjects))
     check_names("example", example, list(subjects))
-    entries = None if reference is None else _entries(reference, list(subjects))
+    entries = None if reference is None else entries_of(reference, list(subjects))
     prepared: dict[str, Prepared] = {}
     for name, subject in subjects.items():
         with IntarsiaError.of_method(name):
@@ -119,8 +119,8 @@ def verify_methods(
     return MethodsVerification(alone, in_turn)
 
 
-def _entries(reference: torch.nn.Module | Mapping[str, Entry], methods: Sequence[str]) -> dict[str, Entry]:
-    """The entry point that each method is compared with."""
+def entries_of(reference: torch.nn.Module | Mapping[str, Entry], methods: Sequence[str]) -> dict[str, Entry]:
+    """The entry point that each method is compared with; raises as `verify_methods`."""
     if isinstance(reference, torch.nn.Module):
         entries = {name: getattr(reference, name, None) for name in methods}
         subject = f"the reference, model {type(reference).__name__!r}"
@@ -154,7 +154,7 @@ def _record(
         {name: MethodSide(runnable, names) for name, runnable in runnables.items()},
         {name: EntrySide(double, graph) for name, graph in graphs.items()},
         None,
-        None if references is None else read_model(references, programs, written, watched),
+        None if references is None else read_model(references, programs, written.keys(), watched),
         watched,
     )
 

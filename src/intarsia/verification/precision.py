@@ -44,6 +44,27 @@ def coarsest_dtypes(programs: Mapping[str, ExportedProgram]) -> dict[str, torch.
             }
 
 
+def leaf_dtypes(programs: Mapping[str, ExportedProgram]) -> dict[str, dict[str, torch.dtype]]:
+    """What `coarsest_dtypes` tells of each method, by the names that leaves have where it is verified alone.
+
+    Args:
+        programs: By the names of the methods, at least one.
+    """
+    found = coarsest_dtypes(programs)
+    state = {name: dtype for name, dtype in found.items() if name.startswith("state ")}
+    return {
+        method: {
+            **{
+                name.removeprefix(f"{method}: "): dtype
+                for name, dtype in found.items()
+                if name.startswith(f"{method}: ")
+            },
+            **state,
+        }
+        for method in programs
+    }
+
+
 def _walk(method: str, program: ExportedProgram, state: dict[str, torch.dtype]) -> dict[str, torch.dtype]:
     """The dtypes of a program's outputs; those of the state that it writes are entered into `state`."""
     reached = _reach(program, state)

@@ -84,7 +84,7 @@ class Record:
         for made in calls:
             seed = self.calls
             self.calls += 1
-            progress(f"call {self.calls}{_at(made)}")
+            progress(f"call {self.calls}{place_text(made)}")
             found = call(self._subject[made.method], made, self._watched, seed)
             expected = call(self._eager[made.method], made, self._watched, seed)
             if self._runs_out(found, expected):
@@ -143,13 +143,7 @@ class Record:
         tensors = self._model.tensors
         expected = call(self._model.sides[made.method], made, Watched(tensors), seed)
         if expected.fault:
-            raise ConventionError(
-                f"the reference, method {made.method!r}" if made.method else "the reference",
-                found=f"a model that raises {expected.fault}",
-                expected="a model that takes the program's inputs",
-                consequence=self._model.misfits[made.method],
-                fix="Pass the model that the program was made of, or inputs that suit both.",
-            )
+            raise refused_reference(made.method, expected.fault, self._model.misfits[made.method])
         one, other = ({f"state '{name}'": outcome.state[name] for name in tensors} for outcome in (found, expected))
         outputs = [
             {f"{made.method}: {name}" if made.method else name: leaf for name, leaf in outcome.outputs.items()}
@@ -162,10 +156,28 @@ class Record:
             self._differences.setdefault(name, self._place(made) + text)
 
     def _place(self, made: Call) -> str:
-        return f"call {self.calls}{_at(made)}: "
+        return f"call {self.calls}{place_text(made)}: "
 
 
-def _at(made: Call) -> str:
+def refused_reference(method: str, fault: str, misfit: str) -> ConventionError:
+    """The error for a model that raises.
+
+    Args:
+        method: Its name, or no text.
+        fault: What is raised.
+        misfit: How its arguments differ from the program's inputs, or no text.
+    """
+    return ConventionError(
+        f"the reference, method {method!r}" if method else "the reference",
+        found=f"a model that raises {fault}",
+        expected="a model that takes the program's inputs",
+        consequence=misfit,
+        fix="Pass the model that the program was made of, or inputs that suit both.",
+    )
+
+
+def place_text(made: Call) -> str:
+    """The method and the sizes of a call, to stand behind its number."""
     method = f" of {made.method}" if made.method else ""
     return f"{method} ({made.place})" if made.place else method
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -114,10 +114,24 @@ def prepare(
     """The two that are compared, and the calls to make; arguments as for `verify`."""
     calls = None if inputs is None else _read_inputs(inputs)
     program, eager = _read_subject(subject, calls, stages)
-    findings = ["inputs were given, so the corners of the ranges were not tried"]
+    return Prepared(program, eager, *_given_or_drawn(program, calls, example))
+
+
+def find_calls(
+    program: ExportedProgram, inputs: Inputs | None, example: tuple[Sequence[Any], Mapping[str, Any]] | None
+) -> tuple[Sequence[Call], Sequence[str]]:
+    """The calls to make of a program, and what came up while they were found; arguments as for `verify`."""
+    return _given_or_drawn(program, None if inputs is None else _read_inputs(inputs), example)
+
+
+def _given_or_drawn(
+    program: ExportedProgram,
+    calls: Sequence[Call] | None,
+    example: tuple[Sequence[Any], Mapping[str, Any]] | None,
+) -> tuple[Sequence[Call], Sequence[str]]:
     if calls is None:
-        calls, findings = _draw(program, example)
-    return Prepared(program, eager, calls, findings)
+        return _draw(program, example)
+    return calls, ["inputs were given, so the corners of the ranges were not tried"]
 
 
 def compare(prepared: Prepared, reference: Reference | None, stages: Stages, steps: Steps) -> Verification:
@@ -260,14 +274,14 @@ def _compare_calls(
     written = Watched.of(program, programs).tensors
     double = Double(eager, {state_key(tensor) for tensor in written.values()})
     watched = Watched.of(program, [*programs, double])
-    model = None if reference is None else read_model({"": reference}, {"": program}, written, watched)
+    model = None if reference is None else read_model({"": reference}, {"": program}, written.keys(), watched)
     return Record({"": subject}, {"": double}, None if other is None else {"": other}, model, watched)
 
 
 def read_model(
     references: Mapping[str, Reference],
     programs: Mapping[str, ExportedProgram],
-    written: Mapping[str, torch.Tensor],
+    written: Collection[str],
     watched: Watched,
 ) -> Model:
     """The model to compare with, on one double of it.
@@ -275,7 +289,7 @@ def read_model(
     Args:
         references: By the names of the methods; all on one root.
         programs: Likewise.
-        written: State that a call writes, by name.
+        written: Names of the state that a call writes.
         watched: State to look at.
     """
     first = next(iter(references.values()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,8 @@ from intarsia.errors import (
     PositionError,
     StateError,
 )
+from intarsia.formats.aoti import loading
+from intarsia.formats.archive.writer import MemberEntry
 from intarsia.runtime.compiled import CompiledMethods, CompiledProgram
 
 
@@ -62,17 +65,24 @@ def model() -> Decoder:
     return Decoder().eval()
 
 
+RECORDED = [arguments(60), arguments()]
+
+
 @pytest.fixture(scope="module")
-def file(model: Decoder, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A hybrid with an OpenVINO engine and torch operators."""
+def hybrid(model: Decoder) -> torch.fx.GraphModule:
+    """With an OpenVINO engine and torch operators."""
     args, kwargs = arguments()
     rows = Dim("rows", min=1, max=60)
     dims = {"x": {0: rows}, "at": {0: rows}, "log": None}
-    hybrid = intarsia.compile(
+    return intarsia.compile(
         copy.deepcopy(model), args, kwargs, dynamic_shapes=dims, backend="openvino", torch_executed_ops={"aten.gelu"}
     )
+
+
+@pytest.fixture(scope="module")
+def file(hybrid: torch.fx.GraphModule, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("aoti") / "decoder.pt2"
-    intarsia.save(hybrid, path, format="aoti")
+    intarsia.save(hybrid, path, format="aoti", test_vectors=RECORDED)
     return path
 
 
@@ -118,6 +128,22 @@ def test_reset_and_sessions_begin_anew(loaded: CompiledProgram, model: Decoder) 
     assert first["x"].data_ptr() != args[0].data_ptr()
 
 
+def test_code_that_is_opened_in_inference_mode_has_state_that_is_written_outside(loaded: CompiledProgram) -> None:
+    args, kwargs = arguments()
+    with torch.inference_mode():
+        loaded(*args, log=torch.zeros(4))
+    loaded.state["cache"].fill_(1)
+    loaded.reset()
+    loaded(*args, **kwargs)
+    assert loaded.state["calls"] == 1
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_it_is_neither_copied_nor_pickled(loaded: CompiledProgram, way: Any) -> None:
+    with pytest.raises(StateError, match="attempt to copy or to pickle"):
+        way(loaded)
+
+
 @torch.no_grad()
 def test_another_file_in_its_place_is_not_opened(file: Path, model: Decoder, tmp_path: Path) -> None:
     path = tmp_path / "decoder.pt2"
@@ -155,9 +181,94 @@ def test_it_has_to_be_allowed_by_name(file: Path) -> None:
         intarsia.load(file)
     with pytest.raises(FormatError, match="no portable forms"):
         intarsia.load(file, allow={"native"}, engines="rebuild")
-    with pytest.raises(FormatError, match="an AOTInductor package"):
+    with pytest.raises(FormatError, match=r"which is native code of an .*--allow native"):
         intarsia.verify(file)
     assert intarsia.load(file, allow={"native"}, verify=True).methods == ("forward",)
+
+
+def test_it_is_compared_with_the_model_and_with_what_it_recorded(file: Path, model: Decoder) -> None:
+    result = intarsia.verify(file, model, allow={"native"})
+    assert result.ok, str(result)
+    assert result.calls == 12
+    assert result.replay.calls == 2
+    assert {leaf.name for leaf in result.leaves} >= {"output['y']", "input 'log'", "state 'cache'", "state 'doubled'"}
+    assert result.check("graph").detail == "the file holds no graph"
+    wrong = copy.deepcopy(model)
+    with torch.no_grad():
+        wrong.layer.bias.add_(0.01)
+    different = intarsia.verify(file, wrong, [arguments()], allow={"native"})
+    assert {leaf.name for leaf in different.leaves if not leaf.ok} >= {"output['y']", "input 'log'", "state 'cache'"}
+    assert different.replay.ok
+
+
+_VERIFY = """
+import sys, intarsia
+result = intarsia.verify(sys.argv[1], allow={"native"})
+assert result.ok and result.calls == 0 and result.replay.calls == 2, str(result)
+"""
+
+
+def test_another_process_verifies_it_without_the_model(file: Path) -> None:
+    run = subprocess.run([sys.executable, "-c", _VERIFY, str(file)], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+def test_a_loaded_program_is_verified_on_a_state_of_its_own(loaded: CompiledProgram, model: Decoder) -> None:
+    args, kwargs = arguments()
+    loaded(*args, **kwargs)
+    assert intarsia.verify(loaded, model).ok
+    assert loaded.state["calls"] == 1
+
+
+def test_other_answers_than_the_recorded_ones_fail(
+    loaded: CompiledProgram, model: Decoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = CompiledProgram.__call__
+    monkeypatch.setattr(
+        CompiledProgram, "__call__", lambda one, *args, **kwargs: {**called(one, *args, **kwargs), "y": args[0]}
+    )
+    result = intarsia.verify(loaded)
+    assert not result.ok
+    assert [leaf.name for leaf in result.replay.leaves if not leaf.ok] == ["output['y']"]
+
+
+@pytest.fixture
+def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What `--against` names: the model, with an example whose positions all differ."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    lines = [
+        "import torch",
+        "from test_aoti import Decoder, arguments",
+        "def decoder():",
+        "    torch.manual_seed(0)",
+        "    return Decoder().eval(), *arguments(60), None",
+    ]
+    (tmp_path / "factories_of_aoti.py").write_text("\n".join(lines))
+    return f"{tmp_path / 'factories_of_aoti.py'}:decoder"
+
+
+@pytest.mark.parametrize("command", [["verify"], ["run", "--calls", "2"], ["bench", "--calls", "2"]])
+def test_commands_take_it_where_it_is_allowed(command: list[str], file: Path, target: str) -> None:
+    arguments = [*command, str(file), "--against", target]
+    refused = CliRunner().invoke(app, arguments)
+    assert (refused.exit_code, "--allow native" in refused.stderr) == (2, True)
+    told = CliRunner().invoke(app, [*arguments, "--allow", "native", "--json"])
+    assert told.exit_code == 0, told.stderr
+    facts = json.loads(told.stdout)
+    if command[0] == "verify":
+        assert facts["ok"]
+        assert facts["replay"]["calls"] == 2
+    elif command[0] == "run":
+        one, two = (call["output['y']"] for call in facts["calls"])
+        assert two["min"] > one["min"], "it counts its calls"
+    else:
+        assert [row["name"] for row in facts["rows"]] == [file.name, "eager", "torch.compile"]
+
+
+def test_export_says_that_it_needs_a_graph(file: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["export", str(file), "-o", str(tmp_path / "new.pt2"), "--allow", "native"])
+    assert result.exit_code == 2
+    assert "found an AOTInductor package, which is compiled code without a graph" in result.stderr
 
 
 _PLAIN = """
@@ -184,14 +295,24 @@ def test_torch_reads_it_too_where_the_operator_is_registered(file: Path, model: 
         torch.testing.assert_close(answer, eager(*args, **kwargs)["y"])
 
 
+def damage(file: Path, member: str, folder: Path) -> Path:
+    """A copy of the file with one bit of a member changed."""
+    content, data = read_members(file)[member], bytearray(file.read_bytes())
+    data[data.find(content) + len(content) // 2] ^= 1
+    path = folder / "damaged.pt2"
+    path.write_bytes(data)
+    return path
+
+
 def test_damage_is_named(file: Path, tmp_path: Path) -> None:
     members = read_members(file)
     (code,) = [name for name in members if name.endswith(".so")]
+    with pytest.raises(FormatError, match=f"damaged member '{code}'"):
+        intarsia.load(damage(file, code, tmp_path), allow={"native"}, verify=True)
+    with pytest.raises(FormatError, match="damaged member 'data/test_vectors/tensors"):
+        intarsia.verify(damage(file, "data/test_vectors/tensors.safetensors", tmp_path), allow={"native"})
     for name in (code, "extra/intarsia_boundary_model.json", "extra/intarsia_manifest.json"):
-        data = bytearray(file.read_bytes())
-        data[data.find(members[name]) + len(members[name]) // 2] ^= 1
-        path = tmp_path / "damaged.pt2"
-        path.write_bytes(data)
+        path = damage(file, name, tmp_path)
         with pytest.raises(FormatError, match=r"damaged member|does not match|cannot be read"):
             intarsia.load(path, allow={"native"})(*arguments()[0], **arguments()[1])
 
@@ -202,7 +323,9 @@ def test_inspect_and_check_tell_what_it_is(file: Path, monkeypatch: pytest.Monke
     assert shown.exit_code == 0, shown.output
     for told in ("AOTInductor package", "f32[", "openvino", "calls"):
         assert told in shown.stdout
+    assert "2 test vectors: calls with their answers" in shown.stdout
     told = json.loads(CliRunner().invoke(app, ["inspect", str(file), "--json"]).stdout)
+    assert told["test_vectors"] == 2
     assert told["methods"]["forward"]["writes"][0] == {"kind": "buffer", "name": "calls", "declared": True}
     assert CliRunner().invoke(app, ["check", str(file)]).stdout.strip() == "runs here"
     monkeypatch.setattr("intarsia.core.compiled.machine._flags", lambda: frozenset({"avx1"}))
@@ -211,6 +334,32 @@ def test_inspect_and_check_tell_what_it_is(file: Path, monkeypatch: pytest.Monke
     assert "its code does not run here: it was compiled for" in other.stdout
     with pytest.raises(EngineRefused, match="it was compiled for"):
         intarsia.load(file, allow={"native"})(*arguments()[0], **arguments()[1])
+
+
+@pytest.mark.parametrize("options", [{"format": "aoti"}, {}])
+def test_code_is_saved_no_more(options: dict[str, Any], loaded: CompiledProgram, tmp_path: Path) -> None:
+    for path in (tmp_path / "m.pt2", *([] if options else [tmp_path / "m.pte"])):
+        with pytest.raises(FormatError, match=r"found an object of type 'CompiledProgram'.* Save what"):
+            intarsia.save(loaded, path, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_diff_opens_no_code(
+    file: Path, hybrid: torch.fx.GraphModule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intarsia.save(hybrid, tmp_path / "graph.pt2", test_vectors=RECORDED)
+    monkeypatch.setattr("intarsia.core.compiled.model.open_runner", None)
+    for other in (file, tmp_path / "graph.pt2"):
+        result = CliRunner().invoke(app, ["diff", str(file), str(other)])
+        assert (result.exit_code, result.stdout) == (0, "no difference\n"), result.output
+    described = loading.describe_aoti(file)
+    other = described._replace(libraries={"forward": MemberEntry(9, "ab" * 32)})
+    monkeypatch.setattr(loading, "describe_aoti", lambda path, **_: other if path.name == "other.pt2" else described)
+    shutil.copy(file, tmp_path / "other.pt2")
+    result = CliRunner().invoke(app, ["diff", str(file), str(tmp_path / "other.pt2")])
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[0] == "content, code of forward"
+    assert result.stdout.splitlines()[2] == "  + 9 bytes, abababababab"
 
 
 class Pair(torch.nn.Module):
@@ -237,7 +386,8 @@ def methods_of(pair: Pair) -> dict[str, torch.export.ExportedProgram]:
 @torch.no_grad()
 def test_methods_share_their_state(tmp_path: Path) -> None:
     pair = Pair(4).eval()
-    intarsia.save(methods_of(copy.deepcopy(pair)), tmp_path / "pair.pt2", format="aoti")
+    recorded = [("put", (torch.ones(4),), {}), ("peek", (), {})]
+    intarsia.save(methods_of(copy.deepcopy(pair)), tmp_path / "pair.pt2", format="aoti", test_vectors=recorded)
     loaded = intarsia.load(tmp_path / "pair.pt2", allow="native")
     assert isinstance(loaded, CompiledMethods)
     session = loaded.session()
@@ -249,6 +399,12 @@ def test_methods_share_their_state(tmp_path: Path) -> None:
     loaded.reset()
     assert not loaded.peek().any()
     assert loaded.methods == ("put", "peek")
+    fresh = Pair(4).eval()
+    fresh.load_state_dict({**pair.state_dict(), "seen": torch.zeros(4, 4)})
+    result = intarsia.verify(tmp_path / "pair.pt2", fresh, allow={"native"})
+    assert result.ok, str(result)
+    assert {leaf.name for leaf in result.in_turn.leaves} == {"put: output", "state 'seen'", "peek: output"}
+    assert result.replay.calls == 2
 
 
 class Odd(torch.nn.Module):
@@ -265,6 +421,17 @@ class Odd(torch.nn.Module):
         return x + 1, 5
 
 
+def test_sizes_at_which_the_code_would_read_outside_of_memory_are_refused(tmp_path: Path) -> None:
+    class First(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[:1] * 2
+
+    program = torch.export.export(First(), (torch.ones(3, 2),), dynamic_shapes=({0: Dim("rows", max=9)},))
+    told = r"where x\.shape\[0\] = 0, it meets f32\[0, 2\], which torch captured as f32\[1, 2\].*min=1"
+    with pytest.raises(ConventionError, match=told):
+        intarsia.save(program, tmp_path / "m.pt2", format="aoti")
+
+
 @pytest.mark.parametrize(
     ("what", "error", "told"),
     [("aliases", MutationError, "shares memory with"), ("numbers", ConventionError, "output 1: found 5")],
@@ -276,13 +443,42 @@ def test_what_would_go_wrong_is_refused(what: str, error: type[Exception], told:
     assert list(tmp_path.iterdir()) == []
 
 
+class Reading(torch.nn.Module):
+    """Reads at positions, with an operator that is given or in a branch."""
+
+    def __init__(self, read: Any) -> None:
+        super().__init__()
+        self.read = read
+
+    def forward(self, x: torch.Tensor, at: torch.Tensor) -> Any:
+        if self.read is not None:
+            return self.read(x, at)
+        return torch.cond(x.sum() > 0, lambda x, at: x[at] + 1, lambda x, at: x[at] * 2, (x, at))
+
+
+@pytest.mark.parametrize(
+    ("read", "told"),
+    [
+        (torch.take, r"operator aten\.take\.default: found positions that compiled code does not check, "),
+        (lambda x, at: torch.take_along_dim(x, at[:, None], 0), r"operator aten\.take_along_dim"),
+        (torch.nn.functional.cross_entropy, r"operator aten\.cross_entropy_loss"),
+        (torch.nn.functional.multi_margin_loss, r"operator aten\.multi_margin_loss"),
+        (None, r"operator aten\.index\.Tensor: .* in a body of a branch or loop"),
+    ],
+)
+def test_positions_that_would_end_the_process_are_refused(read: Any, told: str, tmp_path: Path) -> None:
+    program = torch.export.export(Reading(read).eval(), (torch.ones(4, 3), torch.tensor([0, 1, 2, 1])))
+    with pytest.raises(FormatError, match=told):
+        intarsia.save(program, tmp_path / "m.pt2", format="aoti")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_requests_that_cannot_be_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = torch.export.export(torch.nn.ReLU(), (torch.ones(3),))
     old = tmp_path / "m.pt2"
     old.write_text("old")
     for options, told in (
         ({"payloads": False}, "payloads=False"),
-        ({"test_vectors": [((torch.ones(3),), {})]}, "test vectors"),
         ({"format": "aotic"}, "Did you mean 'aoti'"),
         ({"format": "pte"}, "the ending"),
     ):

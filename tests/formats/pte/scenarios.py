@@ -840,6 +840,40 @@ def command_line() -> Any:
 
 
 @scenario
+def verification() -> Any:
+    """What `verify`, `run` and `bench` tell of files, against the models that they were made of."""
+    from typer.testing import CliRunner
+
+    from intarsia.cli.application import app
+
+    intarsia.save(compile_nested(), "nested.pte")
+    intarsia.save(compile_cache(), "cached.pte")
+    torch.manual_seed(0)
+    nested = Nested().eval()
+    torch.manual_seed(0)
+    cache = Cache().eval()
+    right = intarsia.verify("nested.pte", nested)
+    with torch.no_grad():
+        nested.layer.bias.add_(0.1)
+    wrong = intarsia.verify(intarsia.load("nested.pte"), nested)
+    example = {"write": ((torch.randn(1, 8), torch.tensor([1])), {})}
+    several = intarsia.verify("cached.pte", cache, example=example)
+    with torch.no_grad():
+        cache.cache.add_(1)
+    unlike = intarsia.verify("cached.pte", cache, example=example)
+    commands = {name: CliRunner().invoke(app, [name, "nested.pte", "--json"]) for name in ("run", "bench", "verify")}
+    return {
+        "right": right.to_json(),
+        "wrong": wrong.to_json(),
+        "several": several.to_json(),
+        "unlike": unlike.to_json(),
+        "alone": message(intarsia.verify, "nested.pte"),
+        "commands": {name: [result.exit_code, result.output] for name, result in commands.items()},
+        "graph": CliRunner().invoke(app, ["export", "nested.pte", "-o", "new.pt2"]).output,
+    }
+
+
+@scenario
 def foreign_files() -> Any:
     """Files that are cut, changed, of other tools and of other versions; none may reach native code."""
     from executorch.exir import to_edge_transform_and_lower

@@ -381,6 +381,27 @@ def test_a_file_tells_what_it_holds(child: dict[str, Any]) -> None:
     assert any("kernel or delegate" in line for line in facts["drawn"][1])
 
 
+def test_answers_are_compared_with_the_model(child: dict[str, Any]) -> None:
+    facts = found(child, "verification")
+    assert facts["right"]["ok"], facts["right"]
+    assert facts["right"]["calls"] == 12
+    told = {check["name"]: check["detail"] for check in facts["right"]["parity"] if check["ok"] is None}
+    assert set(told.values()) == {"the file holds no graph"}
+    assert "state 'count' cannot be read: it is compared by what later calls answer" in facts["right"]["findings"]
+    assert not facts["wrong"]["ok"]
+    assert facts["several"]["ok"], facts["several"]
+    assert facts["several"]["in_turn"]["calls"] == 6
+    assert not facts["unlike"]["ok"], "its cache begins with other values"
+    assert "found no model to compare its answers with" in facts["alone"]
+
+
+def test_commands_take_it(child: dict[str, Any]) -> None:
+    facts = found(child, "verification")
+    assert {name: code for name, (code, _) in facts["commands"].items()} == {"run": 0, "bench": 0, "verify": 2}
+    assert "--against TARGET" in facts["commands"]["verify"][1]
+    assert "nested.pte" in facts["graph"]
+
+
 def test_check_tells_whether_a_file_runs_here(child: dict[str, Any]) -> None:
     facts = found(child, "command_line")
     assert facts["check"] == [0, ["runs here"]]

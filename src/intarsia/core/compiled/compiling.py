@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,17 +12,20 @@ from intarsia._torch import compile_package, find_compiler, inductor_options
 from intarsia.core.compiled.devices import describe_device
 from intarsia.core.compiled.machine import find_processor
 from intarsia.core.compiled.private_folder import private_folder
-from intarsia.errors import ArgumentError, EngineUnavailable, first_line, near_match
+from intarsia.errors import ArgumentError, EngineUnavailable, first_line, near_match, shorten
 
 # What makes the code fit to be carried elsewhere: no instructions but those that `find_processor` tells, as many
-# threads as torch has where it runs, and for a GPU the kernels inside of the library.
+# threads as torch has where it runs, and for a GPU the kernels inside of the library. What makes it compute as torch
+# does: numbers in f16 and bf16 are rounded by each operator, and not by the last one alone.
 _SETTINGS: Mapping[str, Any] = {
     "cpp.march": "",
     "cpp.dynamic_threads": True,
     "aot_inductor.embed_kernel_binary": True,
+    "emulate_precision_casts": True,
     # Folding takes a buffer that the program writes for a constant, and every call would then be the first.
     "joint_graph_constant_folding": False,
 }
+_COMPILER = re.compile(r"(?<= )(fatal )?error: .+")
 _OURS = ("aot_inductor.", "cpp.march", "joint_graph_constant_folding")
 
 
@@ -78,6 +82,17 @@ def compile_programs(programs: Mapping[str, torch.export.ExportedProgram], optio
         settings = {name: value for name, value in _SETTINGS.items() if "cuda" in devices or "kernel" not in name}
         compile_package(programs, str(path), {**settings, **options})
         return path.read_bytes()
+
+
+def tell_fault(error: Exception) -> str:
+    r"""What torch says of a program that it cannot compile, in one line; of a C++ compiler what that says too.
+
+    Example:
+        >>> tell_fault(RuntimeError("C++ compile error\n\nOutput:\na.cpp:3:1: fatal error: no room"))
+        'RuntimeError: C++ compile error, fatal error: no room'
+    """
+    found = _COMPILER.search(str(error))
+    return f"{type(error).__name__}: {first_line(error)}" + (f", {shorten(found[0], 300)}" if found else "")
 
 
 def target_of(programs: Iterable[torch.export.ExportedProgram]) -> str:

@@ -7,13 +7,14 @@ import json
 import threading
 import zipfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from intarsia._torch import open_runner
 from intarsia.core.compiled.private_folder import private_folder
-from intarsia.errors import ArgumentError
+from intarsia.errors import ArgumentError, EngineError, first_line
 
 FOLDER = "data/aotinductor"
 """Where a package has the files of its models, below its root: a folder for each."""
@@ -53,14 +54,14 @@ class CompiledModel:
         device: Where it runs.
 
     Raises:
+        EngineError: There is no room for them in the folder of temporary files.
         RuntimeError: The system or torch does not take them.
     """
 
     def __init__(self, files: Mapping[str, bytes | memoryview]) -> None:
         self.device = torch.device(_device_of(files))
         with private_folder() as folder:
-            for name, data in files.items():
-                (folder / name).write_bytes(data)
+            _write(folder, files)
             (library,) = (folder / name for name in files if name.endswith(".so"))
             self._runner = open_runner(str(library), str(self.device))
         self._lock = threading.Lock()
@@ -104,6 +105,19 @@ def readable(value: torch.Tensor, device: torch.device, subject: str) -> torch.T
             fix=f'Move it with .to("{device.type}").',
         )
     return value.detach().resolve_conj().resolve_neg().contiguous()
+
+
+def _write(folder: Path, files: Mapping[str, bytes | memoryview]) -> None:
+    try:
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
+    except OSError as error:
+        raise EngineError(
+            "compiled code",
+            found=f"that it cannot be written into {folder.parent} ({error.strerror or first_line(error)})",
+            expected=f"room for {sum(map(len, files.values())):,} bytes there, until it is opened",
+            fix="Make room, or name another folder in the environment variable TMPDIR.",
+        ) from error
 
 
 def _own(outputs: Sequence[torch.Tensor | None], inputs: Sequence[torch.Tensor]) -> list[Any]:

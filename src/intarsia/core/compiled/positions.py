@@ -31,7 +31,8 @@ _ALONG_DIM: Mapping[str, tuple[int | None, int]] = {
 _LISTED = frozenset({"_unsafe_index", "_unsafe_index_put", "index", "index_put"})
 _COUNTS_BACK = _LISTED | {"index_fill"}
 UNGUARDED = frozenset(
-    {"_embedding_bag", "embedding_bag", "max_unpool2d", "max_unpool3d", "nll_loss", "nll_loss2d", "nll_loss2d_forward",
+    {"_embedding_bag", "cross_entropy_loss", "embedding_bag", "max_unpool2d", "max_unpool3d", "multi_margin_loss",
+     "multilabel_margin_loss", "multilabel_margin_loss_forward", "nll_loss", "nll_loss2d", "nll_loss2d_forward",
      "nll_loss_forward", "nll_loss_nd", "put", "take", "take_along_dim"}
 )  # fmt: skip
 """Operators whose positions are not seen to here, without the underscore of those that write in place."""
@@ -39,6 +40,12 @@ UNGUARDED = frozenset(
 
 OUTSIDE = "a position outside of"
 """How messages about positions begin."""
+
+
+def reads_positions(node: Node) -> bool:
+    """Whether a node is an operator with positions, guarded or not."""
+    name = packet_name(node)
+    return name in _ALONG_DIM or name in _LISTED or name in UNGUARDED
 
 
 class Guard(NamedTuple):

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from intarsia.errors import EngineError, first_line
+
 _PREFIX = "intarsia-compiled-code-"
 _NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")  # as `mkdtemp` makes them
 _YOUNG_SECONDS = 60
@@ -25,6 +27,9 @@ def private_folder() -> Iterator[Path]:
     A process that dies inside of the block leaves its folder. The next one that makes a folder removes it: a lock on
     the folder, which ends with the process, tells that nobody uses it.
 
+    Raises:
+        EngineError: No folder can be made.
+
     Example:
         >>> with private_folder() as folder:
         ...     print(oct(folder.stat().st_mode & 0o777))
@@ -32,8 +37,7 @@ def private_folder() -> Iterator[Path]:
         >>> folder.exists()
         False
     """
-    _remove_abandoned()
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    folder = _make_folder()
     descriptor = _lock(folder)
     try:
         yield folder
@@ -41,6 +45,19 @@ def private_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
         if descriptor is not None:
             os.close(descriptor)
+
+
+def _make_folder() -> Path:
+    try:
+        _remove_abandoned()
+        return Path(tempfile.mkdtemp(prefix=_PREFIX))
+    except OSError as error:
+        raise EngineError(
+            "compiled code",
+            found=f"no folder to open it in ({first_line(error)})",
+            expected="a folder for temporary files that can be written",
+            fix="Name one in the environment variable TMPDIR.",
+        ) from error
 
 
 def _remove_abandoned() -> None:

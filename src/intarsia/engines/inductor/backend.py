@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from intarsia.core.backend import BuiltEngine, Engine
 from intarsia.core.compiled.machine import reason_against_code
+from intarsia.errors import EngineUnavailable
 
 if TYPE_CHECKING:
     import torch
@@ -74,8 +75,18 @@ class InductorBackend:
         return rebuild_engine(source, options)
 
     def available(self) -> str | None:
-        """None on Linux and macOS: engines are loaded by torch alone. To rebuild one takes a C++ compiler as well."""
+        """None on Linux and macOS: engines are loaded by torch alone."""
         return "engines of inductor run on Linux and macOS" if sys.platform == "win32" else None
+
+    def missing_to_rebuild(self) -> str | None:
+        """None where there is a C++ compiler, which loading does not need."""
+        from intarsia.core.compiled.compiling import check_compiler
+
+        try:
+            check_compiler(f"backend {self.name!r}")
+        except EngineUnavailable as error:
+            return error.found
+        return None
 
     def accepts(self, version: str, target: str) -> str | None:
         """None when a package is of this version of torch and for a processor or GPU like this one, else why not."""

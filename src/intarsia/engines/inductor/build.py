@@ -9,7 +9,14 @@ from typing import Any
 import torch
 
 from intarsia.core.backend import MASKS, POSITIONS, BuiltEngine
-from intarsia.core.compiled.compiling import check_compiler, check_options, compile_programs, devices_of, target_of
+from intarsia.core.compiled.compiling import (
+    check_compiler,
+    check_options,
+    compile_programs,
+    devices_of,
+    target_of,
+    tell_fault,
+)
 from intarsia.core.uses import describe_integers
 from intarsia.engines.inductor.canonical import make_canonical
 from intarsia.engines.inductor.engine import GUARDED, InductorEngine
@@ -62,7 +69,7 @@ def _compile(program: torch.export.ExportedProgram, options: Mapping[str, Any]) 
     try:
         return compile_programs({"model": program}, options)
     except Exception as error:
-        raise _refused(f"{type(error).__name__}: {first_line(error)}") from error
+        raise _refused(tell_fault(error)) from error
 
 
 def _refused(reason: str) -> EngineBuildFailed:

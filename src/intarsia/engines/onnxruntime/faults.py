@@ -40,7 +40,19 @@ def _always(_: torch.fx.Node) -> bool:
 
 
 def _may_be_empty(node: torch.fx.Node) -> bool:
-    return not all(statically_known_true(size > 0) for size in _first(node).shape)
+    """Whether there may be no elements along the axes that a call reduces; along any where it names none."""
+    shape = _first(node).shape
+    axes = _argument(node, "dim") if "dim" in schema_of(node.target).argument_names else None
+    reduced = range(len(shape)) if not axes and axes != 0 else [axes] if isinstance(axes, int) else axes
+    return not all(_is_positive(shape[axis]) for axis in reduced if shape)
+
+
+def _is_positive(size: int | torch.SymInt) -> bool:
+    """Whether a size is never 0. Torch itself takes every symbol for positive, whatever its range."""
+    if isinstance(size, int):
+        return size > 0
+    ranges = size.node.shape_env.var_to_range
+    return all(ranges[symbol].lower > 0 for symbol in size.node.expr.free_symbols) and statically_known_true(size > 0)
 
 
 def _has_no_axes(node: torch.fx.Node) -> bool:
@@ -62,6 +74,10 @@ def _is_integral(node: torch.fx.Node) -> bool:
 
 def _is_floating(node: torch.fx.Node) -> bool:
     return any(value.meta["val"].is_floating_point() for value in node.all_input_nodes)
+
+
+def _is_wide(node: torch.fx.Node) -> bool:
+    return _first(node).dtype is torch.int64
 
 
 def _divides_otherwise(node: torch.fx.Node) -> bool:
@@ -111,6 +127,7 @@ _OTHER = ((_always, "ONNX Runtime computes it otherwise"),)
 _ORDER = ((_always, "ONNX Runtime writes in any order where positions are equal"),)
 _NANS = ((_always, "ONNX Runtime does not find NaN"),)
 _EMPTY = ((_may_be_empty, "ONNX Runtime computes it otherwise where there may be no elements"),)
+_WIDE = ((_is_wide, "ONNX Runtime adds and multiplies 64-bit integers as floats here"),)
 _WHOLE = ((_reduces_everything, "the exporter does not take it without axes"),)
 _DIVISION = ((_divides_otherwise, "ONNX Runtime divides otherwise, save integers by a constant"),)
 _DIVISOR = ((_divides_by_another_number, "ONNX Runtime divides otherwise with a divisor or a window partly outside"),)
@@ -132,6 +149,8 @@ FAULTS: Mapping[str, Sequence[tuple[Check, str]]] = {
     **dict.fromkeys(
         ("max_pool3d_with_indices.default", "adaptive_max_pool2d.default", "adaptive_max_pool1d.default"), _NANS
     ),
+    **dict.fromkeys(("prod.default", "prod.dim_int", "sum.default", "sum.dim_IntList"), _WIDE),
+    **dict.fromkeys(("any.default", "any.dim", "any.dims"), _EMPTY),
     **dict.fromkeys(("std.correction", "std.dim", "std.default", "std_mean.correction", "std_mean.default"), _EMPTY),
     **dict.fromkeys(("var.correction", "var.dim", "var.default", "var_mean.correction", "var_mean.default"), _EMPTY),
     **dict.fromkeys(("amax.default", "amin.default"), _WHOLE + _EMPTY),

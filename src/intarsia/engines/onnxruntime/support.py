@@ -45,6 +45,8 @@ def _against_call(node: torch.fx.Node, target: OpOverload) -> str | None:
         return "writes its arguments"
     if operator_name(node) not in ADDED and not is_registered(target):
         return "is not known to torch's exporter"
+    if any(isinstance(number, float) and number == 0 and math.copysign(1, number) < 0 for number in node.args):
+        return "meets a negative zero, which the exporter takes for zero"
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -112,7 +113,7 @@ def rebuild_engine(source: memoryview, options: Mapping[str, Any]) -> OpenVINOEn
     properties = _read_properties(options)
     try:
         model = unpack_model(source)
-    except RuntimeError as error:
+    except (RuntimeError, struct.error) as error:
         raise EngineBuildFailed(
             "OpenVINO IR",
             found=f"that OpenVINO cannot read it ({_told(error)})",
@@ -197,7 +198,7 @@ def _copy(tensor: Any, dtype: torch.dtype) -> torch.Tensor:
     return copy
 
 
-def _told(error: RuntimeError) -> str:
+def _told(error: Exception) -> str:
     """OpenVINO's message without its source positions."""
     lines = [line.strip() for line in str(error).splitlines()]
     told = " ".join(line for line in lines if line and not re.match(r"(Exception from|Check) .*:\d+", line))

@@ -146,6 +146,7 @@ _WRITES = (
 _UNCONVERTED = (_always, "OpenVINO does not convert it")
 _PRECISION = (_is_not_f32, "OpenVINO finds the positions of maxima in f32 only")
 _CHANNELS_LAST = (_averages_channels_last, "OpenVINO does not convert it where the channels lie side by side")
+_DIVISION = (_always, "OpenVINO rounds quotients otherwise")
 _SIZES = (_has_a_symbolic_size, "OpenVINO does not convert it with a symbolic size")
 _AXES = (_indexes_several_axes, "OpenVINO reads negative positions on several axes wrongly")
 
@@ -162,8 +163,11 @@ FAULTS: Mapping[str, tuple[Check, str]] = {
     "avg_pool2d.default": (_divides_otherwise, "OpenVINO divides otherwise with a divisor or a window partly outside"),
     "avg_pool3d.default": (_always, "OpenVINO averages otherwise at the borders"),
     "cumsum.default": (_is_not_f32, "OpenVINO adds up in bf16"),
+    "div.Tensor_mode": _DIVISION,
     "einsum.default": (_contracts_otherwise, "OpenVINO dies of inner products and does not convert diagonals"),
     "expand.default": (_keeps_a_size_beside_a_symbolic_one, "OpenVINO cannot tell -1 beside a symbolic size"),
+    "fmod.Scalar": _DIVISION,
+    "fmod.Tensor": _DIVISION,
     "gather.default": (_gathers_from_part, "OpenVINO gathers only where the other sizes are equal"),
     "index.Tensor": _AXES,
     "index_put.default": _WRITES,

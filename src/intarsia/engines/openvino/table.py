@@ -32,7 +32,6 @@ ADDED = frozenset(
         "diff.default",
         "einsum.default",
         "expm1.default",
-        "floor_divide.default",
         "group_norm.default",
         "instance_norm.default",
         "layer_norm.default",

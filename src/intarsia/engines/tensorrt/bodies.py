@@ -1,8 +1,8 @@
 """The adapter for Torch-TensorRT's modules: a graph that runs a module's engine in the module's place.
 
 An engine of the C++ runtime is a script object, and stays one: the graph calls `tensorrt::execute_engine`, as
-Torch-TensorRT's own exporter would have it. One of the Python runtime is none: it becomes a container, which TensorRT's
-Python runtime runs as before.
+Torch-TensorRT's own exporter would have it. One of the Python runtime is an object of Python's, which ties a program to
+that runtime: it becomes a container, which TensorRT's Python interface runs as before.
 """
 
 from __future__ import annotations

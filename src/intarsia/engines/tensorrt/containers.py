@@ -57,12 +57,13 @@ def pack(info: EngineInfo, signature: str, subject: str) -> torch.Tensor:
     for refused, what in (
         (info.unknown_sizes, "whose outputs have sizes that are known only when it has run"),
         (info.several_devices, "that exchanges data with engines on other GPUs"),
+        (_is_of_rtx(), "of TensorRT-RTX"),
     ):
         if refused:
             raise HybridError(
                 subject,
                 found=f"an engine {what}",
-                expected="one that takes and gives tensors of known sizes on one GPU",
+                expected="one of TensorRT that takes and gives tensors of known sizes on one GPU",
                 consequence="No container can hold the engine.",
                 fix='Keep the engine as it is (engines="objects"), or its operator in torch (torch_executed_ops).',
             )
@@ -81,6 +82,11 @@ def pack(info: EngineInfo, signature: str, subject: str) -> torch.Tensor:
     container = torch.empty(len(data), dtype=torch.uint8)
     container.numpy()[:] = np.frombuffer(data, np.uint8)
     return container
+
+
+def _is_of_rtx() -> bool:
+    """Whether Torch-TensorRT put TensorRT-RTX, whose engines are others, in the place of TensorRT."""
+    return getattr(sys.modules.get("tensorrt"), "_package_name", "") == "tensorrt_rtx"
 
 
 def _loaded_version() -> str:

@@ -1,9 +1,10 @@
-"""TensorRT engines at run time, by TensorRT's Python interface: deserialised, and called on torch's current stream."""
+"""TensorRT engines at run time, by TensorRT's Python interface: deserialised, and called in the order of a stream."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -31,8 +32,8 @@ class _Context:
 class TensorRTEngine:
     """A TensorRT engine that maps tensors to tensors; see `intarsia.core.backend.Engine`.
 
-    A call is queued on torch's current stream, as torch's own operators are, and so keeps their order. Contexts are not
-    shared by streams or by threads: an idle one goes to the next call on its stream.
+    A call is queued in the order of torch's current stream, as torch's own operators are. Contexts are not shared by
+    streams or by threads: an idle one goes to the next call on its stream.
 
     Args:
         engine: TensorRT's engine.
@@ -61,8 +62,7 @@ class TensorRTEngine:
         """
         held = [self._readable(i, tensor) for i, tensor in enumerate(inputs)]
         profile = self._find_profile(held)
-        with on_device(self._device):
-            stream = find_stream(self._device)
+        with on_device(self._device), engine_stream(self._device) as stream:
             context = self._take(stream)
             self._select(context, profile, stream)
             for name, tensor, is_on_host in zip(self._inputs, held, self._on_host, strict=True):
@@ -124,7 +124,10 @@ class TensorRTEngine:
 
     def _select(self, context: _Context, profile: int, stream: int) -> None:
         if context.profile != profile:
-            chosen = context.context.set_optimization_profile_async(profile, stream)
+            try:
+                chosen = context.context.set_optimization_profile_async(profile, stream)
+            except RuntimeError:  # the only one of these functions that raises
+                chosen = False
             self._must(chosen, f"optimization profile {profile}")
             context.profile = profile
 
@@ -164,6 +167,7 @@ def load_engine(payload: memoryview, options: Mapping[str, Any]) -> TensorRTEngi
                 fix="Run it where it was built, or compile the model again here with Torch-TensorRT.",
             )
     _check_names(engine, trt, options)
+    _stream_weights(engine)
     return TensorRTEngine(engine, options, device)
 
 
@@ -183,9 +187,21 @@ def find_device() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
-def find_stream(device: torch.device) -> int:
-    """The handle of torch's current stream."""
-    return int(torch.cuda.current_stream(device).cuda_stream)
+@contextmanager
+def engine_stream(device: torch.device) -> Iterator[int]:
+    """The handle of the stream that a call runs on: torch's current one, or one that keeps its order.
+
+    TensorRT synchronises the whole GPU on each call on the default stream. There another stream runs the engine: it
+    waits for what was queued, and what is queued later waits for it, so memory can be freed as after a torch operator.
+    """
+    current = torch.cuda.current_stream(device)
+    if current != torch.cuda.default_stream(device):
+        yield int(current.cuda_stream)
+        return
+    own = _own_stream(device)
+    own.wait_stream(current)
+    yield int(own.cuda_stream)
+    current.wait_stream(own)
 
 
 def on_device(device: torch.device) -> Any:
@@ -197,6 +213,11 @@ def on_device(device: torch.device) -> Any:
 def _find_runtime() -> Any:
     # TensorRT knows one logger for the whole process, whichever runtime it came with.
     return import_tensorrt().Runtime(new_logger(_messages.append))
+
+
+@cache
+def _own_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 @cache
@@ -223,6 +244,15 @@ def _check_names(engine: Any, trt: Any, options: Mapping[str, Any]) -> None:
             expected=f"inputs {inputs} and outputs {outputs}, of which {into or 'none'} do, as its container says",
             fix="Save the hybrid again.",
         )
+
+
+def _stream_weights(engine: Any) -> None:
+    """Keep as many weights on the GPU as TensorRT advises, of an engine that was built to fetch them from the host.
+
+    Without this it keeps all, which is what such an engine was built to avoid; Torch-TensorRT does the same.
+    """
+    if engine.streamable_weights_size > 0:
+        engine.weight_streaming_budget_v2 = engine.get_weight_streaming_automatic_budget()
 
 
 def _told_by_tensorrt() -> str:

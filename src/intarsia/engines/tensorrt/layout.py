@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from intarsia.errors import HybridError
 
-LENGTHS: Mapping[str, int] = {"8": 11, "9": 12, "10": 13}
-"""The known versions of the layout, and how many texts each has; a later one adds to those of the version before."""
+LENGTHS: Mapping[str, int] = {"9": 12, "10": 13}
+"""The known versions of the layout, and how many texts each has. Torch-TensorRT 2.13 writes 9, and 2.14 writes 10,
+which adds one text; versions with older layouts need an older torch than intarsia does."""
 
 _VERSION, _NAME, _DEVICE, _PLAN, _INPUTS, _OUTPUTS, _HARDWARE_COMPATIBLE = range(7)
 _PLATFORM, _NEEDS_ALLOCATOR, _, _SEVERAL_DEVICES, _ALIASES = range(8, 13)
@@ -78,7 +79,7 @@ class EngineInfo:
                 platform=texts[_PLATFORM],
                 hardware_compatible=bool(int(texts[_HARDWARE_COMPATIBLE])),
                 unknown_sizes=bool(int(texts[_NEEDS_ALLOCATOR])),
-                several_devices=len(texts) > _SEVERAL_DEVICES and bool(int(texts[_SEVERAL_DEVICES])),
+                several_devices=bool(int(texts[_SEVERAL_DEVICES])),
                 into=_aliases(texts[_ALIASES], inputs, outputs) if len(texts) > _ALIASES else {},
             )
         except (ValueError, IndexError, binascii.Error) as error:

@@ -11,6 +11,8 @@ import torch
 
 from intarsia.errors import EngineUnavailable
 
+_OLDEST = 10
+
 
 def import_tensorrt() -> ModuleType:
     """The `tensorrt` module.
@@ -24,15 +26,15 @@ def import_tensorrt() -> ModuleType:
         raise EngineUnavailable(
             "backend 'tensorrt'",
             found=f"that the module 'tensorrt' cannot be imported ({error})",
-            expected="TensorRT 10 or newer",
+            expected=f"TensorRT {_OLDEST} or newer",
             fix="Install the extra intarsia[tensorrt], in the version of TensorRT that built the engine.",
         ) from error
     module: ModuleType = tensorrt
-    if not hasattr(module.IExecutionContext, "execute_async_v3"):
+    if int(module.__version__.partition(".")[0]) < _OLDEST:
         raise EngineUnavailable(
             "backend 'tensorrt'",
             found=f"TensorRT {module.__version__}",
-            expected="TensorRT 10 or newer",
+            expected=f"TensorRT {_OLDEST} or newer",
             fix="Install the version of TensorRT that built the engine.",
         )
     return module

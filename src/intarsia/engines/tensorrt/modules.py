@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from intarsia.engines.tensorrt.layout import EngineInfo, check_version, find_aliases
+from intarsia.engines.tensorrt.layout import LENGTHS, EngineInfo, check_version, find_aliases
 from intarsia.errors import HybridError
 
 _PACKAGE = "torch_tensorrt"
-_MODULE, _PYTHON_MODULE = "TorchTensorRTModule", "PythonTorchTensorRTModule"
+_MODULE = "TorchTensorRTModule"
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,7 @@ class ForeignEngine:
         Raises:
             HybridError: Its layout is not known.
         """
-        if self.script is not None:
-            return read_script(self.script, self.subject)
-        fields = getattr(self.module.engine, "serialized_info", None)
-        return _read_python_module(self) if fields is None else EngineInfo.read(fields, self.subject)
+        return read_engine(self.module.engine, self.subject)
 
 
 def find_engine(module: Any, place: str) -> ForeignEngine | None:
@@ -65,11 +62,9 @@ def find_engine(module: Any, place: str) -> ForeignEngine | None:
     if kind is None:
         return None
     subject = f"partition '{place}'"
-    if kind not in (_MODULE, _PYTHON_MODULE):
+    if kind != _MODULE:
         raise _unknown(subject, f"a {kind} of Torch-TensorRT")
-    names = (
-        ("input_names", "output_names") if kind == _PYTHON_MODULE else ("input_binding_names", "output_binding_names")
-    )
+    names = ("input_binding_names", "output_binding_names")
     inputs, outputs = (getattr(module, name, None) for name in names)
     if not isinstance(inputs, list) or not isinstance(outputs, list) or not hasattr(module, "engine"):
         raise _unknown(subject, f"a {kind} without {names[0]}, {names[1]} or engine")
@@ -78,14 +73,14 @@ def find_engine(module: Any, place: str) -> ForeignEngine | None:
             subject,
             found=f"a {kind} without an engine",
             expected="one whose engine was built",
-            fix="Compile the model again, without dryrun.",
+            fix="Compile the model again.",
         )
-    if module.engine is None and kind == _MODULE:
+    if module.engine is None:
         raise HybridError(
             subject,
-            found="an engine that was not set up (lazy_engine_init)",
+            found="an engine that was not set up (lazy_engine_init, or compiled for Windows)",
             expected="one that is ready to run",
-            fix=f"Call setup_engine() of the module first: hybrid.{place}.setup_engine().",
+            fix=f"Call hybrid.{place}.setup_engine() on a machine that it was built for.",
         )
     script = module.engine if isinstance(module.engine, torch.ScriptObject) else None
     if script is not None:
@@ -96,17 +91,28 @@ def find_engine(module: Any, place: str) -> ForeignEngine | None:
     except (ValueError, TypeError, IndexError) as error:
         raise _unknown(subject, f"outputs that are written into inputs, as {aliased!r}") from error
     shapes = getattr(module, "symbolic_shape_expressions", None)
-    return ForeignEngine(module, subject, script, inputs, outputs, into, shapes, _device(module))
+    device = getattr(module, "target_device", None)
+    return ForeignEngine(module, subject, script, inputs, outputs, into, shapes, device)
 
 
-def read_script(script: torch.ScriptObject, subject: str) -> EngineInfo:
-    """What an engine of the C++ runtime tells of itself.
+def is_engine(value: Any) -> bool:
+    """Whether a value is an engine of either runtime: a script object, or an object of a class of Torch-TensorRT."""
+    return isinstance(value, torch.ScriptObject) or _class_name(value) is not None
+
+
+def read_engine(engine: Any, subject: str) -> EngineInfo:
+    """What an engine of either runtime tells of itself.
 
     Raises:
         HybridError: Its layout is not known.
     """
-    state: Any = script.__getstate__()  # the list, and the name of the class
-    return EngineInfo.read(state[0] if isinstance(state, tuple) else state, subject)
+    if isinstance(engine, torch.ScriptObject):
+        state: Any = engine.__getstate__()  # the list, and the name of the class
+        return EngineInfo.read(state[0] if isinstance(state, tuple) else state, subject)
+    fields = getattr(engine, "serialized_info", None)
+    if not isinstance(fields, list):
+        raise _unknown(subject, f"an engine of type {type(engine).__name__} without serialized_info")
+    return EngineInfo.read(fields, subject)
 
 
 def _class_name(module: Any) -> str | None:
@@ -122,41 +128,11 @@ def _library_version(subject: str) -> str:
         raise _unknown(subject, "a runtime that does not tell the version of its layout") from error
 
 
-def _device(module: Any) -> torch.device | None:
-    device = getattr(module, "target_device", None)
-    number = getattr(module, "target_device_id", None)
-    if isinstance(device, torch.device) or number is None:
-        return device
-    return torch.device("cuda", number)
-
-
-def _read_python_module(engine: ForeignEngine) -> EngineInfo:
-    """An engine of `PythonTorchTensorRTModule`, which writes no list."""
-    module: Any = engine.module
-    try:
-        gpu = module.target_device_properties
-        return EngineInfo(
-            name=f"{module.name or 'tensorrt'}_engine",
-            plan=bytes(module.serialized_engine),
-            inputs=tuple(engine.inputs),
-            outputs=tuple(engine.outputs),
-            capability=f"{gpu.major}.{gpu.minor}",
-            device=str(gpu.name),
-            platform=str(module.target_platform),
-            hardware_compatible=bool(module.settings.hardware_compatible),
-            unknown_sizes=bool(module.requires_output_allocator),
-            several_devices=False,
-            into={},
-        )
-    except (AttributeError, TypeError) as error:
-        raise _unknown(engine.subject, f"a {_PYTHON_MODULE} that cannot be read ({error})") from error
-
-
 def _unknown(subject: str, found: str) -> HybridError:
     return HybridError(
         subject,
         found=found,
-        expected=f"a {_MODULE} or {_PYTHON_MODULE} as Torch-TensorRT has them with layout 8, 9 or 10",
+        expected=f"a {_MODULE} as Torch-TensorRT has it with layout {' or '.join(LENGTHS)}",
         consequence="What it holds is not known.",
         fix="Use such a version of Torch-TensorRT, or a newer intarsia.",
     )

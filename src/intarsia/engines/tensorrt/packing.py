@@ -1,6 +1,7 @@
-"""Programs that call TensorRT engines as script objects, turned into programs that hold them as containers.
+"""Programs that call TensorRT engines as objects, turned into programs that hold them as containers.
 
-A script object travels in a file as a pickle, and only where Torch-TensorRT is there to read it. A container is bytes.
+Such an object (a script object of the C++ runtime, or the Python runtime's) travels in a file as a pickle, and only
+where Torch-TensorRT is there to read it. A container is bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from intarsia.core.op import RUN_ENGINE
 from intarsia.core.writes import written_placeholders
 from intarsia.engines.tensorrt.containers import make_signature, pack
 from intarsia.engines.tensorrt.layout import EngineInfo
-from intarsia.engines.tensorrt.modules import read_script
+from intarsia.engines.tensorrt.modules import is_engine, read_engine
 from intarsia.errors import HybridError, MutationError
 
 _USER_OUTPUT = OutputKind.USER_OUTPUT
@@ -36,7 +37,7 @@ _ORDER = (InputKind.TOKEN, InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONS
 
 
 def pack_engines(program: ExportedProgram) -> ExportedProgram:
-    """The program with containers in the place of TensorRT's script objects; the program itself if it calls none.
+    """The program with containers in the place of Torch-TensorRT's objects; the program itself if it calls none.
 
     Args:
         program: Not modified; the new one has its very state, and nodes of the same names.
@@ -82,10 +83,10 @@ class _Engines:
         self._declared = {str(spec.target) for spec in signature.output_specs if spec.kind is not _USER_OUTPUT}
 
     def is_called_by(self, node: Any) -> bool:
-        """Whether a node calls an engine of the C++ runtime that the program holds."""
+        """Whether a node calls an engine of Torch-TensorRT that the program holds."""
         if not isinstance(node.target, OpOverload) or operator_name(node.target) != "tensorrt::execute_engine":
             return False
-        return isinstance(self.program.constants.get(self._targets.get(_name(node), "")), torch.ScriptObject)
+        return is_engine(self.program.constants.get(self._targets.get(_name(node), "")))
 
     @cached_property
     def _written(self) -> set[str]:
@@ -106,7 +107,7 @@ class _Engines:
         """What is known of a call's engine."""
         name = _name(call)
         if name not in self._infos:
-            self._infos[name] = read_script(self.program.constants[self._targets[name]], self._subject(name))
+            self._infos[name] = read_engine(self.program.constants[self._targets[name]], self._subject(name))
         return self._infos[name]
 
     def outputs(self, call: Node) -> list[Any]:

@@ -12,7 +12,8 @@ from intarsia.core.dim import Dim, Size, evaluate, from_expression, solve, symbo
 from intarsia.errors import HybridError
 
 Shapes = Mapping[str, Sequence[Mapping[str, Any]]]
-"""Under `inputs` and `outputs` one mapping each, with `shape_exprs` (integers and sympy expressions) and `dtype`."""
+"""Under `inputs` and `outputs` one mapping each, with `shape_exprs` (integers and sympy expressions) and `dtype`; a
+number has no sizes, and `is_scalar`."""
 
 
 def describe_outputs(shapes: Shapes, inputs: Sequence[torch.Tensor], subject: str) -> list[torch.Tensor]:
@@ -24,7 +25,7 @@ def describe_outputs(shapes: Shapes, inputs: Sequence[torch.Tensor], subject: st
         subject: What errors name.
 
     Raises:
-        HybridError: The size of an output does not follow from the inputs'.
+        HybridError: The size of an output does not follow from the inputs', or an output is a number.
     """
     known = [tuple(map(_dim, entry["shape_exprs"])) for entry in shapes["inputs"]]
     solutions = solve([tuple(dim or 0 for dim in dims) for dims in known])
@@ -34,6 +35,8 @@ def describe_outputs(shapes: Shapes, inputs: Sequence[torch.Tensor], subject: st
     outputs = []
     with inputs[0].fake_mode:  # type: ignore[attr-defined]
         for entry in shapes["outputs"]:
+            if entry.get("is_scalar"):
+                raise _unknown("that is a number", subject)
             dims = [_known(dim, size, sizes, subject) for dim, size in _dims(entry)]
             shape = [evaluate(dim, sizes) for dim in dims]
             outputs.append(torch.empty(shape, dtype=entry["dtype"], device=inputs[0].device))
@@ -50,10 +53,14 @@ def _dim(size: Any) -> Dim | None:
 
 def _known(dim: Dim | None, size: Any, sizes: Mapping[str, Size], subject: str) -> Dim:
     if dim is None or not set(symbol_names(dim)) <= sizes.keys():
-        raise HybridError(
-            subject,
-            found=f"an output of the size {size}, which no input tells",
-            expected="sizes that follow from the inputs', or metadata of the call",
-            fix="Export the hybrid as torch_tensorrt.compile returned it.",
-        )
+        raise _unknown(f"of the size {size}", subject)
     return dim
+
+
+def _unknown(what: str, subject: str) -> HybridError:
+    return HybridError(
+        subject,
+        found=f"an output {what}, which no input tells",
+        expected="sizes that follow from the inputs', or metadata of the call",
+        fix="Export the hybrid as torch_tensorrt.compile returned it.",
+    )

@@ -13,12 +13,15 @@ import torch
 from intarsia._torch import deserialize_graph
 from intarsia.core.compiled.machine import reason_against_code
 from intarsia.core.compiled.model import CompiledModel
+from intarsia.core.vectors import Vectors
 from intarsia.errors import EngineRefused, FormatError, first_line
 from intarsia.formats.aoti.layout import CODE, boundary_member, code_folder
 from intarsia.formats.archive.integrity import Integrity
 from intarsia.formats.archive.layout import checked_path
 from intarsia.formats.archive.listing import Archive, open_archive
+from intarsia.formats.archive.writer import MemberEntry
 from intarsia.formats.contents import contents_of, is_ours
+from intarsia.formats.file_vectors import find_vectors
 from intarsia.formats.judgement.unsafe_members import checked_words
 from intarsia.formats.loading import check_byte_order, compare_members, read_checked, read_values, telling
 from intarsia.formats.manifest import Manifest
@@ -31,11 +34,15 @@ class AotiFile(NamedTuple):
         boundaries: What each method takes and gives, by name.
         manifests: What the file tells of each method.
         open: Opens the code of all methods anew, on state in its initial values. From here on code of the file runs.
+        vectors: Reads the test vectors of the file, of all its methods. None where there are none.
+        libraries: Size and SHA-256 of the code of each method, by name, as the manifest tells them.
     """
 
     boundaries: Mapping[str, torch.export.ExportedProgram]
     manifests: Mapping[str, Manifest]
     open: Callable[[], dict[str, CompiledModel]]
+    vectors: Callable[[], Vectors] | None
+    libraries: Mapping[str, MemberEntry]
 
 
 def is_package(path: object) -> bool:
@@ -79,6 +86,7 @@ def open_aoti(
             with telling(path):
                 boundaries[name] = deserialize_graph(values, {}, {})
         integrity = Integrity(path, archive.file, directory, contents.members)
+        vectors = find_vectors(path, contents, boundaries, integrity)
     if verify:
         integrity.check(contents.members)
     manifests = {name: method.manifest for name, method in contents.methods.items()}
@@ -86,12 +94,15 @@ def open_aoti(
         name: [member for member in contents.members if member.startswith(code_folder(method.program))]
         for name, method in contents.methods.items()
     }
-    return AotiFile(boundaries, manifests, partial(_open, path, integrity, members, manifests))
+    libraries = {
+        name: contents.members[member] for name, own in members.items() for member in own if member.endswith(".so")
+    }
+    return AotiFile(boundaries, manifests, partial(_open, path, integrity, members, manifests), vectors, libraries)
 
 
-def describe_aoti(path: str | os.PathLike[str]) -> AotiFile:
-    """What a package says of itself, for whoever opens none of its code."""
-    return open_aoti(path, allow=("native",))
+def describe_aoti(path: str | os.PathLike[str], *, verify: bool = False) -> AotiFile:
+    """What a package says of itself, for whoever opens none of its code; arguments as for `open_aoti`."""
+    return open_aoti(path, allow=("native",), verify=verify)
 
 
 def _check_request(path: Path, archive: Archive, allow: Collection[str], *, rebuild: bool) -> None:

@@ -9,10 +9,21 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx import Graph, GraphModule, Node
 
 from intarsia._torch import ASSERT, is_training, verifiers_for
-from intarsia.core.compiled.positions import OUTSIDE, call, guard_positions
+from intarsia.core.compiled.positions import (
+    OUTSIDE,
+    UNGUARDED,
+    call,
+    guard_positions,
+    packet_name,
+    reads_positions,
+)
 from intarsia.core.memory import memory_of
-from intarsia.errors import ConventionError, MutationError
+from intarsia.core.small_sizes import misfits
+from intarsia.errors import ConventionError, FormatError, MutationError
 from intarsia.formats.boundary import keep_name
+
+# Compiled code hands these over to torch, which looks at each position first.
+_CHECKED_BY_TORCH = frozenset({"_embedding_bag", "embedding_bag"})
 
 
 def prepare(program: torch.export.ExportedProgram, written: set[str]) -> torch.export.ExportedProgram:
@@ -23,11 +34,14 @@ def prepare(program: torch.export.ExportedProgram, written: set[str]) -> torch.e
         written: Names of the state that it, or another method, writes.
 
     Raises:
-        ConventionError: It takes or gives what compiled code does not.
+        ConventionError: It takes or gives what compiled code does not, or has sizes at which that is wrong.
+        FormatError: An operator reads at positions where they cannot be kept inside.
         MutationError: Two entries of its state share memory that is written.
     """
     _check_arguments(program)
+    _check_positions(program)
     _check_aliases(program, written)
+    _check_shapes(program)
     graph = _copy(program)
     guards = guard_positions(graph, lambda *_: False)
     for guard in guards:
@@ -73,6 +87,23 @@ def _check_arguments(program: torch.export.ExportedProgram) -> None:
             raise _refused(f"output {i}", what, "Return a tensor in its place.")
 
 
+def _check_positions(program: torch.export.ExportedProgram) -> None:
+    for module in program.graph_module.modules():
+        if not isinstance(module, GraphModule):
+            continue
+        is_body = module is not program.graph_module
+        for node in module.graph.nodes:
+            name = packet_name(node)
+            if (is_body and reads_positions(node)) or name in UNGUARDED - _CHECKED_BY_TORCH:
+                raise FormatError(
+                    f"operator {node.target}",
+                    found="positions that compiled code does not check" + (" in a body of a branch or loop" * is_body),
+                    expected="those of index, gather, scatter, embedding and the like, outside of branches and loops",
+                    consequence="One outside of its tensor would end the process, or read other memory.",
+                    fix="Write it with one of these, put it into an engine, or save without format='aoti'.",
+                )
+
+
 def _check_aliases(program: torch.export.ExportedProgram, written: set[str]) -> None:
     names: dict[int, str] = {}
     for spec in program.graph_signature.input_specs:
@@ -88,6 +119,18 @@ def _check_aliases(program: torch.export.ExportedProgram, written: set[str]) -> 
                 consequence="In an AOTInductor package each has its own, and the other would not change.",
                 fix="Save a .pt2 file without format='aoti'.",
             )
+
+
+def _check_shapes(program: torch.export.ExportedProgram) -> None:
+    for node, misfit in misfits(program.graph, program.range_constraints).items():
+        raise ConventionError(
+            f"operator {node.name!r}",
+            found=f"that {misfit}",
+            expected="a call that torch captured rightly for all sizes in their ranges",
+            consequence="Compiled code would read outside of memory.",
+            fix=f"Give {misfit.size} a range that begins at {misfit.at + 1} (Dim(..., min={misfit.at + 1})), or save "
+            "without format='aoti'.",
+        )
 
 
 def _refused(subject: str, found: str, fix: str) -> ConventionError:

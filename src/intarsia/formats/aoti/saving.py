@@ -13,10 +13,11 @@ import torch
 from torch.export.graph_signature import InputKind
 
 from intarsia._torch import serialize_graph
-from intarsia.core.compiled.compiling import check_compiler, compile_programs, target_of
+from intarsia.core.compiled.compiling import check_compiler, compile_programs, target_of, tell_fault
 from intarsia.core.compiled.model import CompiledModel, read_package
 from intarsia.core.method_names import check_method_names
-from intarsia.errors import FormatError, IntarsiaError, StateError, first_line
+from intarsia.core.vectors import Vectors
+from intarsia.errors import FormatError, IntarsiaError, StateError
 from intarsia.formats.aoti.layout import boundary_member, code_folder
 from intarsia.formats.aoti.preparing import prepare
 from intarsia.formats.archive.layout import MANIFEST_HASH_MEMBER, MANIFEST_MEMBER, checked_path
@@ -29,6 +30,7 @@ from intarsia.formats.manifest import EngineEntry
 from intarsia.formats.replacement import find_target, replacing
 from intarsia.formats.saving import MARKS
 from intarsia.formats.tensors.storable import check_storable
+from intarsia.formats.vectors import write_vectors
 
 
 def save_aoti(
@@ -37,7 +39,7 @@ def save_aoti(
     *,
     facts: Mapping[str, Mapping[str, Any]],
     payloads: bool = True,
-    vectors: bool = False,
+    vectors: Vectors | None = None,
 ) -> None:
     """Compile exported programs, and write them to one `.pt2` file.
 
@@ -49,7 +51,7 @@ def save_aoti(
         path: Ends in `.pt2`.
         facts: For each method, JSON values for the manifest, as for `save_methods`.
         payloads: True, for the engines stand in the code as they are.
-        vectors: False, for the file has no place for test vectors.
+        vectors: Test vectors of the methods; none are the same as None.
 
     Raises:
         FormatError: The file cannot be written, or torch cannot compile a program.
@@ -60,14 +62,18 @@ def save_aoti(
         EngineError: An engine is damaged.
     """
     path = checked_path(path)
-    _check_request(path, payloads=payloads, vectors=vectors)
+    _check_request(path, payloads=payloads)
     check_method_names(programs)
     find_target(path)
     for program in programs.values():
         check_storable(program, str(path))
     check_compiler(str(path))
     names = {method: method if len(programs) > 1 else "model" for method in programs}
-    methods = {method: _describe(names[method], program, facts[method]) for method, program in programs.items()}
+    count = len(vectors.calls) if vectors else 0
+    methods = {
+        method: _describe(names[method], program, facts[method], test_vectors=count)
+        for method, program in programs.items()
+    }
     written = {write.name for method in methods.values() for write in method.manifest.writes if write.kind != "input"}
     package = _compile(programs, names, written, path)
     codes = {name: read_package(package, name) for name in names.values()}
@@ -79,25 +85,30 @@ def save_aoti(
             for file, code in codes[names[method]].items():
                 writer.write(f"{code_folder(names[method])}{file}", code)
             writer.write(boundary_member(names[method]), serialize_graph(boundary_of(program), {}))
+        for name, data in (write_vectors(vectors) if vectors and vectors.calls else {}).items():
+            writer.write(name, data)
         writer.write(MANIFEST_MEMBER, Contents(methods, dict(writer.members)).to_text().encode())
         writer.write(MANIFEST_HASH_MEMBER, writer.members[MANIFEST_MEMBER].sha256.encode())
 
 
-def _check_request(path: Path, *, payloads: bool, vectors: bool) -> None:
+def _check_request(path: Path, *, payloads: bool) -> None:
     faults = {
         f"the ending {path.suffix!r}": (path.suffix != ".pt2", "'.pt2'", "Name the file *.pt2."),
         "payloads=False": (not payloads, "compiled engines", "Leave payloads out."),
-        "test vectors": (vectors, "a package without any", "Leave test_vectors out, or format='aoti'."),
     }
     for found, (is_wrong, expected, fix) in faults.items():
         if is_wrong:
             raise FormatError(str(path), found=found, expected=f"{expected} for format='aoti'", fix=fix)
 
 
-def _describe(name: str, program: torch.export.ExportedProgram, facts: Mapping[str, Any]) -> Method:
+def _describe(
+    name: str, program: torch.export.ExportedProgram, facts: Mapping[str, Any], *, test_vectors: int
+) -> Method:
     containers = EngineReader().read(program)
     engines = tuple(EngineEntry.of(constant, one, one) for constant, one in containers.items())
-    return Method(name, replace(describe(program, engines, facts), compiled=target_of([program])))
+    return Method(
+        name, replace(describe(program, engines, facts, test_vectors=test_vectors), compiled=target_of([program]))
+    )
 
 
 def _compile(
@@ -112,7 +123,7 @@ def _compile(
     except Exception as error:
         raise FormatError(
             str(path),
-            found=f"a program that AOTInductor cannot compile ({type(error).__name__}: {first_line(error)})",
+            found=f"a program that AOTInductor cannot compile ({tell_fault(error)})",
             expected="one that it compiles",
             fix="Put the operator concerned into an engine, or save without format='aoti'.",
         ) from error

@@ -28,6 +28,7 @@ def describe(
     programs: Mapping[str, torch.export.ExportedProgram],
     engines: Mapping[str, Mapping[str, EngineContainer]],
     *,
+    facts: Mapping[str, Mapping[str, Any]],
     sealed: bool,
 ) -> Description:
     """What a file tells of programs and their engines, both by the names of the methods.
@@ -35,10 +36,13 @@ def describe(
     Args:
         programs: Not modified.
         engines: Those of each method, by the constants that hold them.
+        facts: For some methods, JSON values for the manifest.
         sealed: Whether the file will end with a seal.
     """
     methods = {
-        name: Method("", describe_program(program, tuple(_entry(*one) for one in engines[name].items()), {}))
+        name: Method(
+            "", describe_program(program, tuple(_entry(*one) for one in engines[name].items()), facts.get(name, {}))
+        )
         for name, program in programs.items()
     }
     boundaries = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ def lower_to_edge(
     compile_config: Any = None,
     constant_methods: Mapping[str, Any] | None = None,
     generate_etrecord: bool = False,
+    facts: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     sealed: bool = False,
 ) -> Any:
     """ExecuTorch's `EdgeProgramManager` of programs; see `intarsia.executorch.to_edge`.
@@ -40,6 +42,7 @@ def lower_to_edge(
         compile_config: As for `to_edge`.
         constant_methods: As for `to_edge`.
         generate_etrecord: As for `to_edge`.
+        facts: For some methods, JSON values for the manifest.
         sealed: Whether the file will end with a seal.
 
     Raises:
@@ -59,7 +62,8 @@ def lower_to_edge(
     for name, program in programs.items():
         with IntarsiaError.of_method(name):
             stand_ins[name] = stand_in(program)
-    description = describe(programs, {name: one.engines for name, one in stand_ins.items()}, sealed=sealed)
+    engines = {name: one.engines for name, one in stand_ins.items()}
+    description = describe(programs, engines, facts=facts, sealed=sealed)
     with lowering():
         try:
             manager = exir.to_edge_transform_and_lower(
@@ -76,7 +80,7 @@ def lower_to_edge(
             with IntarsiaError.of_method(name):
                 check_open(one.program)
                 delegate_engines(manager.exported_program(name), one.engines)
-    return adopt(manager, {name: one.engines for name, one in stand_ins.items()})
+    return adopt(manager, engines)
 
 
 def _check_constants(constants: Mapping[str, Any], methods: Sequence[str]) -> None:

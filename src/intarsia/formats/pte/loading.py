@@ -13,6 +13,7 @@ import torch
 from intarsia.core.positions import InputPositions
 from intarsia.errors import EngineRefused, FormatError, first_line
 from intarsia.formats.archive.layout import checked_path
+from intarsia.formats.manifest import Manifest
 from intarsia.formats.pte.combination import check_combination
 from intarsia.formats.pte.contents import PteContents, identity_of, read_pte
 from intarsia.formats.pte.description import read_boundary, read_positions
@@ -28,11 +29,13 @@ class PteFile(NamedTuple):
 
     Attributes:
         boundaries: What each method takes and gives, by name.
+        manifests: What the file tells of each method.
         load: Loads all methods anew, on one state in its initial values; by name, each takes flat inputs and gives flat
             outputs.
     """
 
     boundaries: Mapping[str, torch.export.ExportedProgram]
+    manifests: Mapping[str, Manifest]
     load: Callable[[], dict[str, Run]]
 
 
@@ -84,7 +87,7 @@ def open_pte(path: str | os.PathLike[str], *, rebuild: bool = False, verify: boo
         )
     boundaries = {name: read_boundary(text, str(path)) for name, text in described.boundaries.items()}
     positions = {name: read_positions(fields, str(path)) for name, fields in described.positions.items()}
-    return PteFile(boundaries, lambda: _load(path, contents, positions))
+    return PteFile(boundaries, described.manifests, lambda: _load(path, contents, positions))
 
 
 def _open(path: Path, identity: tuple[int, ...]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -21,6 +22,7 @@ def save_pte(
     programs: Mapping[str, torch.export.ExportedProgram],
     path: str | os.PathLike[str],
     *,
+    facts: Mapping[str, Mapping[str, Any]],
     payloads: bool = True,
     vectors: bool = False,
 ) -> None:
@@ -29,6 +31,7 @@ def save_pte(
     Args:
         programs: By the names of their methods. Not modified.
         path: Where to; a file that is there is replaced when the new one is whole.
+        facts: For each method, JSON values for the manifest: `precision`.
         payloads: True, for ExecuTorch builds no engine from its portable form.
         vectors: False, for the file has no place for test vectors.
 
@@ -57,7 +60,7 @@ def save_pte(
     find_target(path)
     for program in programs.values():
         check_storable(program, str(path))
-    manager = lower_to_edge(programs, sealed=True)
+    manager = lower_to_edge(programs, facts=facts, sealed=True)
     try:
         lowered = manager.to_executorch()
     except IntarsiaError:

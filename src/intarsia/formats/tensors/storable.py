@@ -18,15 +18,25 @@ def check_storable(program: object, subject: str) -> None:
         FormatError: It is no exported program, or has no outputs, or a text among them; `subject` names the file.
         StateError: A state entry is no plain tensor, or has no value.
     """
-    if not isinstance(program, torch.export.ExportedProgram):
-        raise FormatError(
-            "program",
-            found=f"an object of type {type(program).__name__!r}",
-            expected="a hybrid or a torch.export.ExportedProgram",
-            fix="Save what intarsia.compile or intarsia.export returned.",
-        )
-    _check_state(program)
-    _check_outputs(program, subject)
+    exported = checked_program(program)
+    _check_state(exported)
+    _check_outputs(exported, subject)
+
+
+def checked_program(program: object) -> torch.export.ExportedProgram:
+    """The program, where it is one.
+
+    Raises:
+        FormatError: It is something else.
+    """
+    if isinstance(program, torch.export.ExportedProgram):
+        return program
+    raise FormatError(
+        "program",
+        found=f"an object of type {type(program).__name__!r}",
+        expected="a hybrid or a torch.export.ExportedProgram",
+        fix="Save what intarsia.compile or intarsia.export returned.",
+    )
 
 
 def _check_state(program: torch.export.ExportedProgram) -> None:
