@@ -288,3 +288,10 @@ def test_an_interruption_ends_the_compilation_and_leaves_the_model(add_backends:
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     hybrid = compile_model(model, backend="two")
     assert_right(hybrid, model)
+
+
+def test_no_options_of_one_of_several_backends_are_none(add_backends: Any) -> None:
+    one, two = Eager("one", "gelu"), Eager("two")
+    add_backends(one, two)
+    compile_model(backend=["one", "two"], options={"one": None, "two": {"x": 1}})
+    assert {str(options) for options in (*one.options, *two.options)} == {"{}", "{'x': 1}"}

@@ -50,6 +50,15 @@ def source(layer: nn.Module) -> bytes:
         ({"provider": []}, ArgumentError, r"option 'provider': found no option .* Did you mean 'providers'"),
         ({"providers": "CPU"}, ArgumentError, "option 'providers': found the value 'CPU'"),
         ({"providers": ["CPUExecutionProvidr"]}, ArgumentError, "no provider of that name.*CPUExecutionProvider"),
+        ({"providers": ["CPU"]}, ArgumentError, "no provider of that name.*Did you mean 'CPUExecutionProvider'"),
+        ({"providers": ["quantum"]}, ArgumentError, "no provider of that name.*ONNX Runtime's documentation"),
+        ({"providers": []}, ArgumentError, r"found the value \[\], expected a list of names"),
+        (
+            {"providers": [("CPUExecutionProvider", {"device_id": 1})]},
+            ArgumentError,
+            "expected a list of names of exec",
+        ),
+        ({"provider_options": [{"device_id": 1}]}, ArgumentError, "no option of that name"),
         ({"providers": ["CUDAExecutionProvider"]}, EngineUnavailable, "as it is installed here lacks it.*CPUExecution"),
         ({"intra_op_num_threads": -1}, ArgumentError, "option 'intra_op_num_threads': found the value -1"),
     ],
@@ -61,6 +70,19 @@ def test_an_unsuitable_option_is_one_error_before_the_capture(
     monkeypatch.setattr("torch.export.export", lambda *args, **kwargs: pytest.fail("the model was captured"))
     with pytest.raises(error, match=message):
         intarsia.compile(nn.ReLU(), (torch.ones(3),), backend="onnxruntime", options=options)
+
+
+def test_a_provider_that_is_missing_where_a_file_is_loaded_is_one_error(
+    source: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    with pytest.raises(EngineUnavailable, match=r"provider 'CUDAExecutionProvider': found that .* lacks it"):
+        BACKEND.rebuild(memoryview(source), {"providers": ["CUDAExecutionProvider"]})
+    other = "AzureExecutionProvider"
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: [other, "CPUExecutionProvider"])
+    monkeypatch.setattr(onnxruntime.InferenceSession, "get_providers", lambda self: ["CPUExecutionProvider"])
+    with pytest.raises(EngineUnavailable, match=f"provider '{other}': found that it does not start .* leave it out"):
+        BACKEND.rebuild(memoryview(source), {"providers": [other, "CPUExecutionProvider"]})
 
 
 def test_options_reach_the_engine(layer: nn.Module) -> None:

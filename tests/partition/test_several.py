@@ -122,6 +122,10 @@ def test_an_operator_between_two_engines_of_another_backend_waits_for_both_ways(
         ({"": "one", torch.ops.aten.linear: "two"}, ["two_0", "one_0", "two_1", "two_1", "one_1"]),
         ({"aten.linear": "two", "encoder": "one"}, ["two_0", "one_0", "two_1", "two_1", "torch"]),
         ({"aten.linear": "two", "aten.linear.default": "torch"}, ["torch"] * 5),
+        (
+            {"": "one", " encoder ": "two", torch.ops.aten.relu: "one", "aten.relu": "one"},
+            ["two_0", "one_0", "two_1", "one_1", "one_1"],
+        ),
         ({"decoder": ["one", "two"]}, ["torch", "torch", "torch", "two_0", "torch"]),
         (["torch", "one"], ["torch"] * 5),
         (["one", "torch", "two"], ["one_0"] * 5),
@@ -179,6 +183,10 @@ def test_a_module_that_is_called_twice_is_one_module():
         ({"qqqqqqq": "one"}, r"It has aten\.linear\.default, aten\.relu\.default, .*encoder\.2\."),
         ({torch.ops.aten.add: "one"}, r"found 'aten\.add'"),
         ({3: "one"}, r"backend: found an entry of type 'int'"),
+        (
+            {"aten.relu": "one", torch.ops.aten.relu: "torch"},
+            r"two orders for 'aten\.relu': one, and torch",
+        ),
     ],
 )
 def test_a_key_that_matches_nothing_is_an_error(backend, message):

@@ -59,9 +59,9 @@ def _read_several(backends: Mapping[str, Backend], options: Mapping[str, Any]) -
                 expected=f"options by backend ({', '.join(backends) or 'of which there are none'})",
                 fix=near_match(str(name), backends) or fix,
             )
-        if not isinstance(values, Mapping):
+        if not isinstance(values, Mapping | None):
             raise _no_mapping(f"options, backend {name!r}", values, fix)
-    return {name: options.get(name, {}) for name in backends}
+    return {name: options.get(name) or {} for name in backends}
 
 
 def _no_mapping(subject: str, found: Any, fix: str) -> ArgumentError:

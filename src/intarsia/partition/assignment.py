@@ -25,7 +25,8 @@ class Assignment:
         graphs: The graphs of all methods; what is chosen for has to be in one of them.
 
     Raises:
-        PartitionError: A key of the choice is no operator and no module path of the graphs.
+        PartitionError: A key of the choice is no operator and no module path of the graphs, or two mean the same and
+            tell different orders.
     """
 
     def __init__(self, choice: BackendChoice, graphs: Iterable[torch.fx.Graph]) -> None:
@@ -37,10 +38,11 @@ class Assignment:
         self._modules: dict[str, Sequence[str]] = {}
         for key, order in choice.orders.items():
             name = wanted_name("backend", key) if key != MODEL else MODEL
+            path = key.strip() if isinstance(key, str) else None
             if name in names or name in packets:
-                self._operators[name] = order
-            elif key == MODEL or key in paths:
-                self._modules[key] = order
+                _add(self._operators, name, order)
+            elif path == MODEL or path in paths:
+                _add(self._modules, path, order)
             else:
                 raise _unmatched(name, [*names, *paths], packets)
 
@@ -51,6 +53,17 @@ class Assignment:
         orders += [self._modules.get(path) for path in _outward(module_path(node))]
         order = next((order for order in orders if order is not None), None)
         return (order, CHOSEN_TORCH) if order is not None else ((), NOT_CHOSEN)
+
+
+def _add(orders: dict[str, Sequence[str]], name: str, order: Sequence[str]) -> None:
+    """Note an order, of which there is one: an operator and its name are two keys of a mapping, and mean the same."""
+    if orders.setdefault(name, order) != order:
+        raise PartitionError(
+            "backend",
+            found=f"two orders for {name!r}: {', '.join(orders[name]) or 'torch'}, and {', '.join(order) or 'torch'}",
+            expected="one",
+            fix="Leave out one of the keys that mean it.",
+        )
 
 
 def _outward(path: str) -> list[str]:

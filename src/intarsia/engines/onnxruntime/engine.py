@@ -136,7 +136,12 @@ def make_session(separate: SeparateModel, options: SessionOptions) -> Any:
         settings.add_external_initializers([weight.name for weight in separate.weights], values)
         # Without `enable_fallback`, ONNX Runtime would print that a provider failed, and go on with others.
         session = onnxruntime.InferenceSession(
-            separate.model, settings, providers=list(options.providers), enable_fallback=0
+            separate.model,
+            settings,
+            providers=list(options.providers),
+            enable_fallback=0,
+            # ONNX Runtime 1.23 makes an operator of it that is there for f32 alone.
+            disabled_optimizers=["MatmulTransposeFusion"] if separate.has_doubles else None,
         )
     except Exception as error:
         raise EngineBuildFailed(

@@ -153,11 +153,13 @@ def _check_provider(name: str) -> None:
     if name in available:
         return
     if name not in known:
+        in_full = {one.removesuffix("ExecutionProvider").lower(): one for one in known}
         raise ArgumentError(
             f"ONNX Runtime provider {name!r}",
             found="no provider of that name",
             expected=f"one of {', '.join(available)}, which are there",
-            fix=near_match(name, known) or "Look its name up in ONNX Runtime's documentation.",
+            fix=near_match(in_full.get(name.lower(), name), known)
+            or "Look its name up in ONNX Runtime's documentation.",
         )
     raise EngineUnavailable(
         f"ONNX Runtime provider {name!r}",

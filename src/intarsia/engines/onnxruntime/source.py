@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _SIZE = struct.Struct("<Q")
 _WEIGHTS = "weights"
+_DOUBLE = 11  # ONNX's number of f64
 # Smaller constants stay in the model, where shapes are worked out from them.
 _LEAST_BYTES = 1024
 
@@ -54,11 +55,13 @@ class SeparateModel(NamedTuple):
         model: The ONNX model, without its large weights.
         weights: These.
         signature: Text of the engine's signature.
+        has_doubles: Whether some value in it is f64.
     """
 
     model: bytes
     weights: list[Weight]
     signature: str
+    has_doubles: bool
 
 
 class PackedModel(NamedTuple):
@@ -107,7 +110,7 @@ def separate_weights(model: onnx_ir.Model, signature: str) -> SeparateModel:
     proto.metadata_props.add(key="signature", value=signature)
     _check_operators(proto)
     renamed = [weight._replace(name=names[weight.name]) for weight in weights]
-    return SeparateModel(proto.SerializeToString(deterministic=True), renamed, signature)
+    return SeparateModel(proto.SerializeToString(deterministic=True), renamed, signature, _has_doubles(proto))
 
 
 def pack_model(separate: SeparateModel) -> PackedModel:
@@ -169,7 +172,11 @@ def unpack_model(source: memoryview) -> SeparateModel:
     signature = {entry.key: entry.value for entry in model.metadata_props}.get("signature")
     if signature is None:
         raise _refused("no signature")
-    return SeparateModel(text, [_weight(tensor, beside) for tensor in outside], signature)
+    return SeparateModel(text, [_weight(tensor, beside) for tensor in outside], signature, _has_doubles(model))
+
+
+def _has_doubles(model: Any) -> bool:
+    return any(found.elem_type == _DOUBLE for found in _of_kind("Tensor", model))
 
 
 def _check_operators(model: Any) -> None:

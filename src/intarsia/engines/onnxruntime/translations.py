@@ -27,6 +27,7 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
         aten.clamp.default: _clamp,
         aten.clamp_max.default: _clamp_max,
         aten.clamp_min.default: _clamp,
+        aten.erf.default: _erf,
         aten.gather.default: _gather,
         aten.index_select.default: _index_select,
     }
@@ -86,6 +87,12 @@ def _clamp(self: Any, min: Any = None, max: Any = None) -> Any:  # noqa: A002 - 
 
 def _clamp_max(self: Any, max: Any) -> Any:  # noqa: A002 - torch's name
     return _clamp(self, None, max)
+
+
+def _erf(self: Any) -> Any:
+    """ONNX Runtime 1.23 gives 1 for NaN."""
+    op = _op()
+    return op.Where(op.IsNaN(self), self, op.Erf(self))
 
 
 def with_nans(original: Callable[..., Any], sign: float) -> Callable[..., Any]:
