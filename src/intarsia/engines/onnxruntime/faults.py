@@ -122,7 +122,7 @@ _OTHER = ((_always, "ONNX Runtime computes it otherwise"),)
 _ORDER = ((_always, "ONNX Runtime writes in any order where positions are equal"),)
 _NANS = ((_always, "ONNX Runtime does not find NaN"),)
 _EMPTY = ((_may_be_empty, "ONNX Runtime computes it otherwise where there may be no elements"),)
-_NOTHING = ((_may_reduce_nothing, "ONNX Runtime finds true among no elements"),)
+_NOTHING = ((_may_reduce_nothing, "ONNX Runtime computes it otherwise where there may be no elements"),)
 _WIDE = ((_is_wide, "ONNX Runtime adds and multiplies 64-bit integers as floats here"),)
 _WHOLE = ((_reduces_everything, "the exporter does not take it without axes"),)
 _DIVISION = ((_divides_otherwise, "ONNX Runtime divides otherwise, save integers by a constant"),)
@@ -150,7 +150,7 @@ FAULTS: Mapping[str, Sequence[tuple[Check, str]]] = {
     **dict.fromkeys(("var.correction", "var.dim", "var.default", "var_mean.correction", "var_mean.default"), _EMPTY),
     **dict.fromkeys(("amax.default", "amin.default"), _WHOLE + _EMPTY),
     **dict.fromkeys(("max.default", "min.default"), _EMPTY),
-    **dict.fromkeys(("group_norm.default", "mean.default", "mean.dim", "native_group_norm.default"), _EMPTY),
+    **dict.fromkeys(("group_norm.default", "native_group_norm.default"), _EMPTY),
     **dict.fromkeys(("cross_entropy_loss.default", "nll_loss_forward.default"), _TARGET),
     **dict.fromkeys(("floor_divide.default", "fmod.Scalar", "remainder.Scalar"), _DIVISION),
     "rsub.Scalar": ((_mixes_with_a_fraction, "an integer meets a fraction"),),
@@ -164,6 +164,6 @@ FAULTS: Mapping[str, Sequence[tuple[Check, str]]] = {
     "scaled_dot_product_attention.default": (
         (_attends_otherwise, "the exporter takes four axes and one kind of heads"),
     ),
-    **dict.fromkeys(("any.default", "any.dim", "any.dims"), _NOTHING),
+    **dict.fromkeys(("any.default", "any.dim", "any.dims", "mse_loss.default"), _NOTHING),
 }
 """What to see in a call of an operator, and why it stays in torch then."""
