@@ -27,6 +27,7 @@ from intarsia.errors import (
     EngineRefused,
     EngineUnavailable,
     FormatError,
+    IntarsiaError,
     MutationError,
     PositionError,
     StateError,
@@ -175,6 +176,67 @@ def test_a_position_outside_is_an_error_and_not_the_end_of_the_process(loaded: C
         loaded(args[0], torch.tensor([1, 60, 2]), **kwargs)
     loaded.reset()
     assert loaded(*args, **kwargs)["y"].shape == (3, 8)
+
+
+class Written(torch.nn.Module):
+    """Writes a cache at a position that it moves on; its methods share both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(4, 8))
+        self.register_buffer("sums", torch.zeros(4, 8))
+        self.register_buffer("at", torch.zeros(1, dtype=torch.int64))
+
+    def one(self, x: torch.Tensor) -> torch.Tensor:
+        self.cache.index_copy_(0, self.at, x)
+        self.at.add_(1)
+        return self.cache * 2
+
+    def several(self, x: torch.Tensor) -> torch.Tensor:
+        ahead = (self.at.to(torch.int32) + 1).reshape(1, 1).expand(1, 8)
+        self.sums.scatter_(0, ahead.long(), x)
+        self.cache[ahead[:, 0]] = x
+        self.at.mul_(1).add_(1)
+        return self.cache + self.sums[self.at]
+
+    def asserted(self, x: torch.Tensor) -> torch.Tensor:
+        torch._assert_async((self.at < 3).all(), "too far")
+        self.at.add_(1)
+        return x + self.at
+
+
+def say_where_each_ends(path: str) -> None:
+    """Save the methods of `Written`, and print the index and the class of the first error of each, or None."""
+    calls = {name: (torch.ones(1, 8),) for name in ("one", "several", "asserted")}
+    model = Written().eval()
+    programs = intarsia.compile({name: getattr(model, name) for name in calls}, calls, backend="torch")
+    intarsia.save(intarsia.export(programs), path, format="aoti")
+    loaded = intarsia.load(path, allow="native")
+    for name, (x,) in calls.items():
+        loaded.reset()
+        print(name, *first_error(getattr(Written(), name), x), *first_error(getattr(loaded, name), x))
+
+
+def first_error(call: Any, x: torch.Tensor) -> tuple[int, str]:
+    for i in range(6):
+        try:
+            call(x)
+        except (IntarsiaError, IndexError, RuntimeError) as found:
+            return i, type(found).__name__
+    return 6, ""
+
+
+def test_a_position_that_the_call_moves_is_an_error_too_and_so_is_an_assertion(tmp_path: Path) -> None:
+    code = "import sys; sys.path[:0] = sys.argv[2:]; import test_aoti; test_aoti.say_where_each_ends(sys.argv[1])"
+    arguments = [sys.executable, "-c", code, str(tmp_path / "m.pt2"), str(Path(__file__).parent), *sys.path]
+    ended = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == [
+        "one 4 IndexError 4 PositionError",
+        "several 3 RuntimeError 3 PositionError",
+        "asserted 3 RuntimeError 3 EngineError",
+    ]
+    assert "c-shim" not in ended.stderr
 
 
 def test_it_has_to_be_allowed_by_name(file: Path) -> None:
