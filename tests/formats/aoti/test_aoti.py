@@ -214,14 +214,14 @@ def say_where_each_ends(path: str) -> None:
     loaded = intarsia.load(path, allow="native")
     for name, (x,) in calls.items():
         loaded.reset()
-        print(name, *first_error(getattr(Written(), name), x), *first_error(getattr(loaded, name), x))
+        print(name, *first_error(getattr(Written(), name), x), *first_error(getattr(loaded, name), x))  # noqa: T201
 
 
 def first_error(call: Any, x: torch.Tensor) -> tuple[int, str]:
     for i in range(6):
         try:
             call(x)
-        except (IntarsiaError, IndexError, RuntimeError) as found:
+        except (IntarsiaError, IndexError, RuntimeError) as found:  # noqa: PERF203 - the first ends it
             return i, type(found).__name__
     return 6, ""
 
@@ -237,6 +237,31 @@ def test_a_position_that_the_call_moves_is_an_error_too_and_so_is_an_assertion(t
         "asserted 3 RuntimeError 3 EngineError",
     ]
     assert "c-shim" not in ended.stderr
+
+
+class Embedding(torch.nn.Module):
+    """Reads a table in an engine, and counts its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(60, 4)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, token: torch.Tensor) -> torch.Tensor:
+        self.calls.add_(1)
+        return torch.nn.functional.gelu(self.table(token)) * self.calls
+
+
+def test_what_an_engine_refuses_is_told_as_it_tells_it(tmp_path: Path) -> None:
+    hybrid = intarsia.compile(Embedding().eval(), (torch.tensor([3]),), torch_executed_ops={"aten.gelu"})
+    errors = []
+    for kind in ("pt2", "aoti"):
+        intarsia.save(hybrid, tmp_path / f"{kind}.pt2", format=kind)  # type: ignore[arg-type]
+        loaded = intarsia.load(tmp_path / f"{kind}.pt2", allow="native")
+        with pytest.raises(PositionError, match=r"'token': found .*77") as found:
+            loaded(torch.tensor([77]))
+        errors.append((found.value.expected, found.value.fix))
+    assert errors[0] == errors[1]
 
 
 def test_it_has_to_be_allowed_by_name(file: Path) -> None:
