@@ -278,7 +278,8 @@ def test_it_has_to_be_allowed_by_name(file: Path) -> None:
 
 def test_it_is_compared_with_the_model_and_with_what_it_recorded(file: Path, model: Decoder) -> None:
     result = intarsia.verify(file, model, allow={"native"})
-    assert result.ok, str(result)
+    assert str(result).startswith("verification: ok, 12 calls, 2 recorded calls\n")
+    assert str(intarsia.verify(file, allow={"native"})).startswith("verification: ok, 2 recorded calls\n")
     assert result.calls == 12
     assert result.replay.calls == 2
     assert {leaf.name for leaf in result.leaves} >= {"output['y']", "input 'log'", "state 'cache'", "state 'doubled'"}
@@ -335,6 +336,14 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     ]
     (tmp_path / "factories_of_aoti.py").write_text("\n".join(lines))
     return f"{tmp_path / 'factories_of_aoti.py'}:decoder"
+
+
+@pytest.mark.parametrize("command", ["run", "bench"])
+def test_commands_draw_integers_as_the_test_vectors_have_them(command: str, file: Path) -> None:
+    told = CliRunner().invoke(app, [command, str(file), "--allow", "native", "--calls", "2", "--json"])
+    assert told.exit_code == 0, told.stderr
+    if command == "run":
+        assert any("input 'at' were drawn from" in finding for finding in json.loads(told.stdout)["findings"])
 
 
 @pytest.mark.parametrize("command", [["verify"], ["run", "--calls", "2"], ["bench", "--calls", "2"]])
