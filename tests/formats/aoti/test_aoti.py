@@ -27,6 +27,7 @@ from intarsia.errors import (
     EngineRefused,
     EngineUnavailable,
     FormatError,
+    HybridError,
     IntarsiaError,
     MutationError,
     PositionError,
@@ -266,12 +267,12 @@ def test_what_an_engine_refuses_is_told_as_it_tells_it(tmp_path: Path) -> None:
 
 def test_it_has_to_be_allowed_by_name(file: Path) -> None:
     with pytest.raises(
-        FormatError, match=r"the member 'data/aotinductor/.*', which is native code of an .*allow=\{\"native\"\}"
+        FormatError, match=r"whose folder 'data/aotinductor/model' holds native code.*allow=\{\"native\"\}"
     ):
         intarsia.load(file)
     with pytest.raises(FormatError, match="no portable forms"):
         intarsia.load(file, allow={"native"}, engines="rebuild")
-    with pytest.raises(FormatError, match=r"which is native code of an .*--allow native"):
+    with pytest.raises(FormatError, match=r"holds native code.*--allow native"):
         intarsia.verify(file)
     assert intarsia.load(file, allow={"native"}, verify=True).methods == ("forward",)
 
@@ -364,6 +365,17 @@ def test_commands_take_it_where_it_is_allowed(command: list[str], file: Path, ta
         assert [row["name"] for row in facts["rows"]] == [file.name, "eager", "torch.compile"]
 
 
+def test_the_commands_make_one(target: str, tmp_path: Path) -> None:
+    made, again = tmp_path / "made.pt2", tmp_path / "again.pt2"
+    by_compile = ["compile", target, "-o", str(made), "--backend", "torch", "--test-vectors"]
+    by_export = ["export", str(made), "-o", str(again), "--format", "aoti", "--test-vectors"]
+    for command in (by_compile, by_export, ["compile", target, "-o", str(made), "--format", "aoti", "--force"]):
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, result.stderr
+    assert all(isinstance(intarsia.load(path, allow="native"), CompiledProgram) for path in (made, again))
+    assert intarsia.verify(again, allow="native").replay.ok  # type: ignore[union-attr]
+
+
 def test_export_says_that_it_needs_a_graph(file: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["export", str(file), "-o", str(tmp_path / "new.pt2"), "--allow", "native"])
     assert result.exit_code == 2
@@ -438,9 +450,16 @@ def test_inspect_and_check_tell_what_it_is(file: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("options", [{"format": "aoti"}, {}])
 def test_code_is_saved_no_more(options: dict[str, Any], loaded: CompiledProgram, tmp_path: Path) -> None:
     for path in (tmp_path / "m.pt2", *([] if options else [tmp_path / "m.pte"])):
-        with pytest.raises(FormatError, match=r"found an object of type 'CompiledProgram'.* Save what"):
+        with pytest.raises(FormatError, match=r"found .* 'CompiledProgram'.* Save what .* copy the file\."):
             intarsia.save(loaded, path, **options)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("retrace", [False, True])
+def test_code_is_no_hybrid_to_export(retrace: bool, loaded: CompiledProgram) -> None:
+    for given, told in ((loaded, "argument 'hybrid'"), ({"forward": loaded}, "method 'forward', argument 'hybrid'")):
+        with pytest.raises(HybridError, match=f"{told}: found a CompiledProgram, .* is exported already"):
+            intarsia.export(given, retrace=retrace)  # type: ignore[call-overload]
 
 
 def test_diff_opens_no_code(
