@@ -258,7 +258,7 @@ def drawing_faults(fix: str) -> Iterator[None]:
     try:
         yield
     except UndrawableInput as error:
-        fix = f"{fix} Or save the file with test vectors, which tell too."
+        fix = f"{fix} Test vectors in a .pt2 file tell too."
         raise UndrawableInput(error.subject, found=error.found, expected=error.expected, fix=fix) from error
 
 
