@@ -121,10 +121,17 @@ def test_an_example_of_another_structure_is_refused(example: Call) -> None:
         Drawing(program, example)
 
 
-@pytest.mark.parametrize("example", [None, Call((IDS[:0],), {})])
-def test_an_example_without_integers_tells_nothing(example: Call | None) -> None:
+def test_several_examples_reach_from_the_lowest_to_the_highest_of_all() -> None:
+    program = exported(UNTOLD["another operator"], IDS)
+    drawing = Drawing(program, *(Call((IDS * 0 + value,), {}) for value in (3, 7, 5)))
+    drawn = torch.cat([drawing.draw({}, seed).args[0] for seed in range(20)])
+    assert (int(drawn.min()), int(drawn.max())) == (3, 7)
+
+
+@pytest.mark.parametrize("examples", [(), (Call((IDS[:0],), {}),)])
+def test_an_example_without_integers_tells_nothing(examples: tuple[Call, ...]) -> None:
     with pytest.raises(UndrawableInput, match="integers whose use"):
-        Drawing(exported(UNTOLD["another operator"], IDS), example)
+        Drawing(exported(UNTOLD["another operator"], IDS), *examples)
 
 
 def test_the_middle_is_one_of_the_corners() -> None:

@@ -80,7 +80,7 @@ def export(
         methods, a dict of their programs.
 
     Raises:
-        HybridError: A partition has no graph, or a call does not fit it.
+        HybridError: A partition has no graph, or a call does not fit it; or this is no graph module.
         StateError: A graph reads an attribute that is missing or cannot be exported, or state of one name differs
             between methods.
         ConventionError: The graph does not say how it is called, and neither do the examples; or as for `compile`.
@@ -102,12 +102,14 @@ def export(
     export_one = surgery.retrace if retrace else _export_one
     finish = hold_engines if engines == "bytes" else _leave
     if not isinstance(hybrid, Mapping):
+        surgery.check_hybrid(hybrid)
         return finish(keep_coverage(hybrid, export_one(hybrid, args, kwargs, dynamic_shapes=dynamic_shapes)))
     check_method_names(hybrid)
     examples = examples_by_method(hybrid, args, kwargs, dynamic_shapes)
     programs = {}
     for name, one in hybrid.items():
         with IntarsiaError.of_method(name):
+            surgery.check_hybrid(one)
             own = examples[name]
             program = export_one(one, own.args, own.kwargs, dynamic_shapes=own.dynamic_shapes)
             programs[name] = finish(keep_coverage(one, program))

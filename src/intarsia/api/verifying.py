@@ -11,6 +11,7 @@ import torch
 
 from intarsia import surgery
 from intarsia.api.files import Savable, load
+from intarsia.core.examples import check_names
 from intarsia.core.method_names import check_method_names
 from intarsia.formats.archive.layout import METHOD
 from intarsia.runtime.graphless import GraphlessMethods, GraphlessProgram
@@ -23,7 +24,7 @@ from intarsia.verification import (
     Replay,
     Stages,
     Verification,
-    first_calls,
+    calls_by_method,
     replay_vectors,
     verify_answers,
     verify_method_answers,
@@ -88,14 +89,15 @@ def verify(
         inputs: Calls to make, pairs of positional and keyword arguments. When they are left out, inputs are drawn at
             the corners of the ranges. For several methods a mapping with their names, of which some may be left out.
         example: One call that suits the program. Where the graph does not tell what an integer input is for, its
-            integers are drawn between the lowest and the highest of the example. For several methods a mapping.
+            integers are drawn between the lowest and the highest of it and of the file's test vectors. For several
+            methods a mapping.
         allow: What the file may hold, as for `load`; for a path alone.
         progress: Called with calls done, calls in all, and the name of what comes next.
 
     Returns:
         A result that prints as a table; its `ok` is the verdict. For several methods, each is verified alone, and then
         all of them are called in turn on one state. Its `replay` tells how near the answers to the calls that a file
-        records are to the recorded ones; where no example is given, they are the example too.
+        records are to the recorded ones; they are examples too.
 
     Raises:
         ConventionError: Inputs cannot be drawn: pass them, or an example. Or a name is none of a method. Or the file
@@ -124,11 +126,11 @@ def verify(
     if isinstance(subject, Mapping):
         check_method_names(subject)
         subjects = {name: _program_of(one) for name, one in subject.items()}
-        example = recorded if example is None else example
-        several = verify_methods(subjects, reference, inputs, stages=stages, example=example, progress=progress)
+        examples = _examples_of(example, recorded, list(subjects))
+        several = verify_methods(subjects, reference, inputs, stages=stages, examples=examples, progress=progress)
         return replace(several, replay=replay)
-    example = recorded.get(METHOD) if example is None else example
-    result = _verify(_program_of(subject), reference, inputs, stages=stages, example=example, progress=progress)
+    own = _with(example, recorded.get(METHOD, []))
+    result = _verify(_program_of(subject), reference, inputs, stages=stages, examples=own, progress=progress)
     return replace(result, replay=replay)
 
 
@@ -146,26 +148,35 @@ def _verify_answers(
     if vectors is not None:
         boundaries = {name: program.boundary for name, program in methods.items()}
         replay = replay_vectors(vectors, boundaries, methods)
-        recorded = first_calls(vectors, boundaries)
+        recorded = calls_by_method(vectors, boundaries)
     known: dict[str, Any] = {"recorded": vectors is not None, "progress": progress}
     result: Verification | MethodsVerification
     if isinstance(subject, GraphlessProgram):
-        example = recorded.get(METHOD) if example is None else example
-        result = verify_answers(subject, reference, inputs, example=example, **known)
+        own = _with(example, recorded.get(METHOD, []))
+        result = verify_answers(subject, reference, inputs, examples=own, **known)
     else:
-        example = recorded if example is None else example
-        result = verify_method_answers(methods, reference, inputs, example=example, **known)
+        by_method = _examples_of(example, recorded, list(methods))
+        result = verify_method_answers(methods, reference, inputs, examples=by_method, **known)
     return replace(result, replay=replay)
 
 
+def _with(example: Any, recorded: Inputs) -> Inputs:
+    return recorded if example is None else [example, *recorded]
+
+
+def _examples_of(example: Any, recorded: Mapping[str, Inputs], methods: Sequence[str]) -> dict[str, Inputs]:
+    check_names("example", example, methods)
+    return {name: _with((example or {}).get(name), recorded.get(name, [])) for name in methods}
+
+
 def _replay(loaded: Program | Methods) -> tuple[Replay | None, dict[str, Any]]:
-    """What the test vectors of a file tell, and example arguments for each method that they call."""
+    """What the test vectors of a file tell, and the arguments of its calls by the names of the methods."""
     vectors = loaded.test_vectors
     if vectors is None:
         return None, {}
     methods = {METHOD: loaded} if isinstance(loaded, Program) else {name: getattr(loaded, name) for name in loaded}
     programs = {name: program.exported_program for name, program in methods.items()}
-    return replay_vectors(vectors, programs, run_methods(programs)), first_calls(vectors, programs)
+    return replay_vectors(vectors, programs, run_methods(programs)), calls_by_method(vectors, programs)
 
 
 def _program_of(subject: Savable) -> torch.fx.GraphModule | torch.export.ExportedProgram:

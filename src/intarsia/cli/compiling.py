@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from intarsia.cli.console import activity, output_console, print_heading, progress_reporter
-from intarsia.cli.options import AsJson, Force
+from intarsia.cli.options import AsJson, FileFormat, Force
 from intarsia.cli.output import check_output
 from intarsia.cli.recording import target_calls
 from intarsia.cli.target import load_target
@@ -67,6 +67,7 @@ def compile_target(
         bool,
         typer.Option("--test-vectors", help="Record the answers to TARGET's example inputs, for `intarsia verify`."),
     ] = False,
+    format: FileFormat = "pt2",  # noqa: A002 - the word of `intarsia.save`
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -110,7 +111,8 @@ def compile_target(
         with replacing(write_plan) as file:
             file.write_text(f"{api.plan(hybrid)}\n", encoding="utf-8")
     with activity(f"saving {output}") as progress:
-        api.save(hybrid, output, test_vectors=target_calls(made) if test_vectors else None, progress=progress)
+        calls = target_calls(made) if test_vectors else None
+        api.save(hybrid, output, format=format, test_vectors=calls, progress=progress)
     several = isinstance(made.model, Mapping)
     hybrids, models = (hybrid, made.model) if several else ({"": hybrid}, {"": made.model})
     coverages = {name: api.coverage(one) for name, one in hybrids.items()}

@@ -11,7 +11,7 @@ import typer
 
 from intarsia.cli.console import activity, output_console, print_heading
 from intarsia.cli.inputs import Allow, Imports, load_graphs
-from intarsia.cli.options import AsJson, Force
+from intarsia.cli.options import AsJson, FileFormat, Force
 from intarsia.cli.output import check_output
 from intarsia.cli.recording import file_calls, hybrid_calls
 from intarsia.cli.target import HybridTarget, load_hybrid
@@ -50,6 +50,7 @@ def export_hybrid(
     ] = False,
     imports: Imports = None,
     allow: Allow = None,
+    format: FileFormat = "pt2",  # noqa: A002 - the word of `intarsia.save`
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -67,7 +68,7 @@ def export_hybrid(
     with activity("exporting"):
         program: Any = api.export(hybrid, args, kwargs, dynamic_shapes=dynamic_shapes)
     with activity(f"saving {output}") as progress:
-        api.save(program, output, test_vectors=calls, progress=progress)
+        api.save(program, output, format=format, test_vectors=calls, progress=progress)
     hybrids: Mapping[str, Any] = hybrid if isinstance(hybrid, Mapping) else {"": hybrid}
     programs, shapes = (program, dynamic_shapes or {}) if hybrids is hybrid else ({"": program}, {"": dynamic_shapes})
     facts = {

@@ -220,7 +220,8 @@ def draw_calls(program: Callee, seeds: Iterable[int], example: Target | None = N
     Args:
         program: Tells dtypes and sizes.
         seeds: One for each call.
-        example: Its example inputs tell what may stand in integer inputs of which the program does not.
+        example: Its example inputs, and the test vectors of the program's file, tell what may stand in integer inputs
+            of which the program does not.
 
     Raises:
         UndrawableInput: Inputs cannot be drawn.
@@ -229,9 +230,24 @@ def draw_calls(program: Callee, seeds: Iterable[int], example: Target | None = N
     from intarsia.verification import Call, Drawing, middle
 
     exported = outline_of(program)
-    drawing = Drawing(exported, example and Call(example.args, example.kwargs))
+    examples = [] if example is None else [Call(example.args, example.kwargs or {})]
+    drawing = Drawing(exported, *examples, *_recorded_calls(program))
     point = middle(exported)
     return Drawn([drawing.draw(point, seed) for seed in seeds], drawing.findings)
+
+
+def _recorded_calls(program: Callee) -> list[Call]:
+    """The calls of a program that its file records."""
+    from intarsia.formats.archive.layout import METHOD
+    from intarsia.runtime.graphless import GraphlessProgram
+    from intarsia.verification import Call, calls_by_method
+
+    vectors = program.test_vectors
+    if vectors is None:
+        return []
+    name = program.name if isinstance(program, GraphlessProgram) else METHOD
+    recorded = calls_by_method(vectors, {name: outline_of(program)})
+    return [Call(args, kwargs) for args, kwargs in recorded[name]]
 
 
 @contextmanager
@@ -242,6 +258,7 @@ def drawing_faults(fix: str) -> Iterator[None]:
     try:
         yield
     except UndrawableInput as error:
+        fix = f"{fix} Test vectors in a .pt2 file tell too."
         raise UndrawableInput(error.subject, found=error.found, expected=error.expected, fix=fix) from error
 
 

@@ -6,7 +6,9 @@ being imported; the kernels import what they need.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
@@ -34,7 +36,34 @@ def run_engine(inputs: Sequence[torch.Tensor], engine: torch.Tensor, signature: 
         EngineError: The engine is damaged, cannot be loaded, or fails while running.
         ArgumentError: An input does not fit the signature.
     """
-    return run_engine_in_place(inputs, engine, signature, ())
+    try:
+        return run_engine_in_place(inputs, engine, signature, ())
+    except Exception as error:
+        for faults in _faults():
+            faults.append(error)
+        raise
+
+
+_watch = threading.local()
+
+
+def _faults() -> list[list[Exception]]:
+    """Where this thread wants to have what engines raise."""
+    if not hasattr(_watch, "faults"):
+        _watch.faults = []
+    watched: list[list[Exception]] = _watch.faults
+    return watched
+
+
+@contextmanager
+def watched_engines() -> Iterator[list[Exception]]:
+    """What engines that this thread calls raise meanwhile: compiled code keeps the text alone of it."""
+    faults: list[Exception] = []
+    _faults().append(faults)
+    try:
+        yield faults
+    finally:
+        _faults().pop()
 
 
 def run_engine_in_place(

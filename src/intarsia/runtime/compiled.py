@@ -12,8 +12,9 @@ from torch.export.graph_signature import InputKind
 
 from intarsia.core.compiled.model import CompiledModel, readable
 from intarsia.core.compiled.positions import OUTSIDE
+from intarsia.core.op import watched_engines
 from intarsia.core.vectors import Vectors
-from intarsia.errors import EngineError, PositionError, first_line
+from intarsia.errors import EngineError, IntarsiaError, PositionError, first_line
 from intarsia.runtime.graphless import GraphlessMethods, GraphlessProgram, Manifest
 
 Open = Callable[[], Mapping[str, CompiledModel]]
@@ -113,16 +114,18 @@ class CompiledProgram(GraphlessProgram):
             ArgumentError: An argument is missing, unknown, or does not fit; names the argument and what is allowed.
             PositionError: A position is outside of the tensor that it counts in.
             EngineRefused: At the first call: this machine does not take the code.
-            EngineError: The code, or an engine in it, fails.
+            EngineError: The code, or an engine in it, fails; what an engine raises is raised as it is.
             FormatError: At the first call: the file is damaged.
         """
         inputs = self._boundary.take(args, kwargs)
         given = [leaf for leaf in inputs if isinstance(leaf, torch.Tensor)]
         row_major = [leaf.detach().contiguous() for leaf in given]
-        try:
-            outputs = self._file.run(self.name, row_major)
-        except RuntimeError as error:
-            raise self._failure(error) from error
+        with watched_engines() as faults:
+            try:
+                outputs = self._file.run(self.name, row_major)
+            except RuntimeError as error:
+                known = [fault for fault in faults if isinstance(fault, IntarsiaError)]
+                raise (known[-1] if known else self._failure(error)) from error
         for leaf, is_written in zip(inputs, self._is_written, strict=True):
             if is_written:
                 self._write_back(leaf, row_major[next(i for i, other in enumerate(given) if other is leaf)])

@@ -65,15 +65,25 @@ def export(
         >>> [spec.target for spec in program.graph_signature.input_specs]
         ['weight', 'bias', None]
     """
+    check_hybrid(hybrid)
+    with collection_paused():
+        return _export(hybrid, _read_request(hybrid, args, kwargs, dynamic_shapes), adapt)
+
+
+def check_hybrid(hybrid: object) -> None:
+    """Refuse what has no graph to export.
+
+    Raises:
+        HybridError: It is no graph module.
+    """
     if not isinstance(hybrid, GraphModule):
         raise HybridError(
             "argument 'hybrid'",
             found=with_article(type(hybrid).__qualname__),
             expected="a torch.fx.GraphModule",
-            fix="Compile the model first (intarsia.compile), or trace it to a GraphModule.",
+            fix="Compile the model first (intarsia.compile), or trace it to a GraphModule; what intarsia.load returned "
+            "is exported already.",
         )
-    with collection_paused():
-        return _export(hybrid, _read_request(hybrid, args, kwargs, dynamic_shapes), adapt)
 
 
 def _export(hybrid: GraphModule, request: _Request, adapt: Adapter) -> ExportedProgram:

@@ -10,7 +10,7 @@ from intarsia.verification.reference import Entry
 from intarsia.verification.result import Check, Leaf, Replay, Verification
 from intarsia.verification.sizes import middle
 from intarsia.verification.tolerances import TOLERANCES
-from intarsia.verification.vectors import calls_of, first_calls, record_vectors, replay_vectors
+from intarsia.verification.vectors import calls_by_method, calls_of, record_vectors, replay_vectors
 from intarsia.verification.verify import Inputs, Stages, verify
 
 __all__ = [
@@ -28,8 +28,8 @@ __all__ = [
     "Tolerance",
     "UndrawableInput",
     "Verification",
+    "calls_by_method",
     "calls_of",
-    "first_calls",
     "leaf_dtypes",
     "middle",
     "record_vectors",

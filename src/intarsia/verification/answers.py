@@ -60,7 +60,7 @@ def verify_answers(
     reference: Entry | None,
     inputs: Inputs | None,
     *,
-    example: tuple[Sequence[Any], Mapping[str, Any]] | None = None,
+    examples: Inputs = (),
     recorded: bool = False,
     progress: Progress | None = None,
 ) -> Verification:
@@ -70,7 +70,7 @@ def verify_answers(
         subject: Its state is written and reset.
         reference: As for `verify`; without one nothing is called.
         inputs: Likewise.
-        example: Likewise.
+        examples: Likewise.
         recorded: Whether its file has test vectors, which can be compared without a model.
         progress: As for `verify`.
 
@@ -81,7 +81,7 @@ def verify_answers(
     if reference is None:
         _check_comparable(inputs, recorded=recorded)
         return _nothing_called()
-    prepared = {"": _Prepared(subject, *find_calls(subject.boundary, inputs, example))}
+    prepared = {"": _Prepared(subject, *find_calls(subject.boundary, inputs, examples))}
     calls = prepared[""].sequence()
     steps = Steps(len(calls), progress)
     result = _compare(prepared, read_references({"": reference}), calls, steps)
@@ -94,7 +94,7 @@ def verify_method_answers(
     reference: torch.nn.Module | Mapping[str, Entry] | None,
     inputs: Mapping[str, Inputs] | None,
     *,
-    example: Mapping[str, tuple[Sequence[Any], Mapping[str, Any]]] | None = None,
+    examples: Mapping[str, Inputs] | None = None,
     recorded: bool = False,
     progress: Progress | None = None,
 ) -> MethodsVerification:
@@ -104,7 +104,7 @@ def verify_method_answers(
         subjects: By the names of the methods. Their state is written and reset.
         reference: As for `verify_methods`; without one nothing is called.
         inputs: Likewise.
-        example: Likewise.
+        examples: Likewise.
         recorded: As for `verify_answers`.
         progress: As for `verify_methods`.
 
@@ -113,7 +113,7 @@ def verify_method_answers(
         IntarsiaError: As for `verify_methods`.
     """
     check_names("inputs", inputs, list(subjects))
-    check_names("example", example, list(subjects))
+    check_names("examples", examples, list(subjects))
     if reference is None:
         _check_comparable(inputs, recorded=recorded)
         return MethodsVerification({name: _nothing_called() for name in subjects}, _nothing_called())
@@ -121,7 +121,7 @@ def verify_method_answers(
     prepared = {}
     for name, subject in subjects.items():
         with IntarsiaError.of_method(name):
-            found = find_calls(subject.boundary, (inputs or {}).get(name), (example or {}).get(name))
+            found = find_calls(subject.boundary, (inputs or {}).get(name), (examples or {}).get(name, ()))
             prepared[name] = _Prepared(subject, *found)
     turns = [
         replace(one.calls[round_ % len(one.calls)], method=name)

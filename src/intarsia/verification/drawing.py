@@ -48,7 +48,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Span:
-    """The lowest and the highest integer of an example, and whether all of its integers differ."""
+    """The lowest and the highest integer of some examples, and whether all integers of each differ."""
 
     lowest: int
     highest: int
@@ -71,17 +71,17 @@ class Drawing:
 
     Args:
         program: Tells dtypes, sizes and the structure of the arguments.
-        example: A call whose integers tell what may stand in those inputs of which the graph does not.
+        examples: Calls whose integers tell what may stand in those inputs of which the graph does not.
 
     Attributes:
-        findings: What was taken from the example, for people.
+        findings: What was taken from the examples, for people.
 
     Raises:
         UndrawableInput: The use of an integer input cannot be told, or an input is no tensor and no number.
-        ConventionError: The example has another structure than the program's arguments.
+        ConventionError: An example has another structure than the program's arguments.
     """
 
-    def __init__(self, program: ExportedProgram, example: Call | None = None) -> None:
+    def __init__(self, program: ExportedProgram, *examples: Call) -> None:
         self._program = program
         self._inputs = user_inputs(program)
         self._paths = dict(zip(self._inputs, input_paths(program), strict=True))
@@ -93,7 +93,7 @@ class Drawing:
         engines = engine_inputs(program)
         tells = not is_boundary(program)
         found = {node: find_use(node, engines) if tells else None for node in integer_inputs(self._inputs)}
-        spans = _spans(program, example, [node for node, use in found.items() if use is None])
+        spans = _spans(program, examples, [node for node, use in found.items() if use is None])
         self._uses = {node: use or spans[node] for node, use in found.items()}
         self.findings = tuple(
             f"the integers of input {self._paths[node]!r} were drawn from {use.lowest} to {use.highest}, "
@@ -149,15 +149,15 @@ class Drawing:
         return ", ".join(seen.values())
 
 
-def _spans(program: ExportedProgram, example: Call | None, untold: Sequence[Node]) -> dict[Node, Span]:
-    """From where to where the integers of an example reach, for inputs whose use the graph does not tell."""
+def _spans(program: ExportedProgram, examples: Sequence[Call], untold: Sequence[Node]) -> dict[Node, Span]:
+    """From where to where the integers of examples reach, for inputs whose use the graph does not tell."""
     if not untold:
         return {}
-    leaves = [] if example is None else _example_leaves(program, example)
     inputs = user_inputs(program)
-    values, paths = dict(zip(inputs, leaves, strict=False)), dict(zip(inputs, input_paths(program), strict=True))
+    leaves = [dict(zip(inputs, _example_leaves(program, example), strict=True)) for example in examples]
+    paths = dict(zip(inputs, input_paths(program), strict=True))
     untelling = "the graph does" if not is_boundary(program) else "a file without a graph does"
-    return {node: _span(paths[node], values.get(node), untelling) for node in untold}
+    return {node: _span(paths[node], [values[node] for values in leaves], untelling) for node in untold}
 
 
 def _example_leaves(program: ExportedProgram, example: Call) -> list[Any]:
@@ -186,10 +186,11 @@ class _Star:
         return "*"
 
 
-def _span(path: str, value: Any, untelling: str) -> Span:
-    if isinstance(value, torch.Tensor) and value.numel():
-        different = set(value.flatten().tolist())
-        return Span(min(different), max(different), distinct=len(different) == value.numel() > 1)
+def _span(path: str, values: Sequence[Any], untelling: str) -> Span:
+    given = [value.flatten().tolist() for value in values if isinstance(value, torch.Tensor) and value.numel()]
+    if given:
+        distinct = all(len(set(one)) == len(one) for one in given) and any(len(one) > 1 for one in given)
+        return Span(min(map(min, given)), max(map(max, given)), distinct)
     raise UndrawableInput(
         f"input {path!r}",
         found=f"integers whose use {untelling} not tell",

@@ -73,7 +73,7 @@ def verify_methods(
     inputs: Mapping[str, Inputs] | None,
     *,
     stages: Stages,
-    example: Mapping[str, tuple[Sequence[Any], Mapping[str, Any]]] | None = None,
+    examples: Mapping[str, Inputs] | None = None,
     progress: Progress | None = None,
 ) -> MethodsVerification:
     """Verify each method alone, and then all of them in turn: what one writes, the next one reads.
@@ -83,21 +83,21 @@ def verify_methods(
         reference: The model, whose methods of the same names are called, or entry points by these names, or None.
         inputs: Calls to make by the names of the methods; drawn where a name is left out.
         stages: What other stages do.
-        example: Calls whose integers tell what may be drawn, likewise.
+        examples: Calls whose integers tell what may be drawn, likewise.
         progress: Called with calls done, calls in all, and the name of what comes next.
 
     Raises:
-        ConventionError: `inputs`, `example` or `reference` is no mapping from names of methods, or the model has no
+        ConventionError: `inputs`, `examples` or `reference` is no mapping from names of methods, or the model has no
             method of a name.
         IntarsiaError: As for `verify`; names the method.
     """
     check_names("inputs", inputs, list(subjects))
-    check_names("example", example, list(subjects))
+    check_names("examples", examples, list(subjects))
     entries = None if reference is None else entries_of(reference, list(subjects))
     prepared: dict[str, Prepared] = {}
     for name, subject in subjects.items():
         with IntarsiaError.of_method(name):
-            prepared[name] = prepare(subject, (inputs or {}).get(name), (example or {}).get(name), stages)
+            prepared[name] = prepare(subject, (inputs or {}).get(name), (examples or {}).get(name, ()), stages)
     runnables = stages.run_methods({name: one.program for name, one in prepared.items()})
     known = None if entries is None else read_references(entries)
     turns = [

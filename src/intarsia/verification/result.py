@@ -88,8 +88,8 @@ class Replay:
         return _finite({"ok": self.ok, **asdict(self)})
 
     def __str__(self) -> str:
-        count = f"{self.calls} call{'' if self.calls == 1 else 's'}"
-        return "\n".join([f"test vectors: {'ok' if self.ok else 'FAILED'}, {count}", *self.lines()])
+        verdict = "ok" if self.ok else "FAILED"
+        return "\n".join([f"test vectors: {verdict}, {_count(self.calls, 'call')}", *self.lines()])
 
     def lines(self) -> list[str]:
         """The errors as lines of a table, and the fault."""
@@ -148,13 +148,19 @@ class Verification:
 
     def text(self, heading: str) -> str:
         """The result as a table under a heading."""
-        lines = [f"{heading}: {'ok' if self.ok else 'FAILED'}, {self.calls} calls"]
+        recorded = [] if self.replay is None else [_count(self.replay.calls, "recorded call")]
+        made = [_count(self.calls, "call")] if self.calls or not recorded else []
+        lines = [f"{heading}: {'ok' if self.ok else 'FAILED'}, {', '.join(made + recorded)}"]
         lines += [f"  sizes tried: {'; '.join(self.sizes)}"] if self.sizes else []
         lines += [] if self.replay is None else self.replay.lines()
         lines += _leaf_table("against the model", self.leaves)
         lines += _align([("parity", "", ""), *((check.name, _word(check.ok), check.detail) for check in self.parity)])
         lines += [f"note: {finding}" for finding in self.findings]
         return "\n".join(lines)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _finite(facts: dict[str, Any]) -> dict[str, Any]:

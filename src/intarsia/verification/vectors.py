@@ -94,11 +94,14 @@ def replay_vectors(
     return Replay(len(vectors.calls), errors.close())
 
 
-def first_calls(
+def calls_by_method(
     vectors: Vectors, programs: Mapping[str, ExportedProgram]
-) -> dict[str, tuple[tuple[Any, ...], dict[str, Any]]]:
-    """The arguments of the first recorded call of each method, by its name; a method that none calls is left out."""
-    return {method: (args, kwargs) for method, args, kwargs in reversed(calls_of(vectors, programs))}
+) -> dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]]:
+    """The arguments of the recorded calls of each of the methods, by its name."""
+    return {
+        method: [_arguments(program, vector.inputs) for vector in vectors.calls if vector.method == method]
+        for method, program in programs.items()
+    }
 
 
 def calls_of(

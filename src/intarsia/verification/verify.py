@@ -78,7 +78,7 @@ def verify(
     inputs: Inputs | None,
     *,
     stages: Stages,
-    example: tuple[Sequence[Any], Mapping[str, Any]] | None = None,
+    examples: Inputs = (),
     progress: Progress | None = None,
 ) -> Verification:
     """Compare a program with the retraced one and with its eager graph, to the bit, and with its model.
@@ -89,7 +89,7 @@ def verify(
             Not changed.
         inputs: Calls to make; drawn at the corners of the ranges when None.
         stages: What other stages do.
-        example: A call whose integers tell what may be drawn where the graph does not; unused when inputs are given.
+        examples: Calls whose integers tell what may be drawn where the graph does not; unused when inputs are given.
         progress: Called with calls done, calls in all, and the name of what comes next.
 
     Raises:
@@ -98,7 +98,7 @@ def verify(
         ArgumentError: Given inputs do not fit the program.
         CaptureError: The reference is no module, and no bound method of one.
     """
-    prepared = prepare(subject, inputs, example, stages)
+    prepared = prepare(subject, inputs, examples, stages)
     steps = Steps(prepared.steps, progress)
     result = compare(prepared, None if reference is None else read_references({"": reference})[""], stages, steps)
     steps.end()
@@ -108,29 +108,29 @@ def verify(
 def prepare(
     subject: GraphModule | ExportedProgram,
     inputs: Inputs | None,
-    example: tuple[Sequence[Any], Mapping[str, Any]] | None,
+    examples: Inputs,
     stages: Stages,
 ) -> Prepared:
     """The two that are compared, and the calls to make; arguments as for `verify`."""
     calls = None if inputs is None else _read_inputs(inputs)
     program, eager = _read_subject(subject, calls, stages)
-    return Prepared(program, eager, *_given_or_drawn(program, calls, example))
+    return Prepared(program, eager, *_given_or_drawn(program, calls, examples))
 
 
 def find_calls(
-    program: ExportedProgram, inputs: Inputs | None, example: tuple[Sequence[Any], Mapping[str, Any]] | None
+    program: ExportedProgram, inputs: Inputs | None, examples: Inputs
 ) -> tuple[Sequence[Call], Sequence[str]]:
     """The calls to make of a program, and what came up while they were found; arguments as for `verify`."""
-    return _given_or_drawn(program, None if inputs is None else _read_inputs(inputs), example)
+    return _given_or_drawn(program, None if inputs is None else _read_inputs(inputs), examples)
 
 
 def _given_or_drawn(
     program: ExportedProgram,
     calls: Sequence[Call] | None,
-    example: tuple[Sequence[Any], Mapping[str, Any]] | None,
+    examples: Inputs,
 ) -> tuple[Sequence[Call], Sequence[str]]:
     if calls is None:
-        return _draw(program, example)
+        return _draw(program, examples)
     return calls, ["inputs were given, so the corners of the ranges were not tried"]
 
 
@@ -239,10 +239,8 @@ def _module_of(program: ExportedProgram) -> GraphModule:
         ) from error
 
 
-def _draw(
-    program: ExportedProgram, example: tuple[Sequence[Any], Mapping[str, Any]] | None
-) -> tuple[list[Call], list[str]]:
-    drawing = Drawing(program, None if example is None else Call(tuple(example[0]), example[1]))
+def _draw(program: ExportedProgram, examples: Inputs) -> tuple[list[Call], list[str]]:
+    drawing = Drawing(program, *(Call(tuple(args), kwargs) for args, kwargs in examples))
     return [drawing.draw(point, seed) for seed, point in enumerate(corners(program))], list(drawing.findings)
 
 

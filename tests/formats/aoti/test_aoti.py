@@ -27,6 +27,8 @@ from intarsia.errors import (
     EngineRefused,
     EngineUnavailable,
     FormatError,
+    HybridError,
+    IntarsiaError,
     MutationError,
     PositionError,
     StateError,
@@ -177,21 +179,108 @@ def test_a_position_outside_is_an_error_and_not_the_end_of_the_process(loaded: C
     assert loaded(*args, **kwargs)["y"].shape == (3, 8)
 
 
+class Written(torch.nn.Module):
+    """Writes a cache at a position that it moves on; its methods share both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(4, 8))
+        self.register_buffer("sums", torch.zeros(4, 8))
+        self.register_buffer("at", torch.zeros(1, dtype=torch.int64))
+
+    def one(self, x: torch.Tensor) -> torch.Tensor:
+        self.cache.index_copy_(0, self.at, x)
+        self.at.add_(1)
+        return self.cache * 2
+
+    def several(self, x: torch.Tensor) -> torch.Tensor:
+        ahead = (self.at.to(torch.int32) + 1).reshape(1, 1).expand(1, 8)
+        self.sums.scatter_(0, ahead.long(), x)
+        self.cache[ahead[:, 0]] = x
+        self.at.mul_(1).add_(1)
+        return self.cache + self.sums[self.at]
+
+    def asserted(self, x: torch.Tensor) -> torch.Tensor:
+        torch._assert_async((self.at < 3).all(), "too far")
+        self.at.add_(1)
+        return x + self.at
+
+
+def say_where_each_ends(path: str) -> None:
+    """Save the methods of `Written`, and print the index and the class of the first error of each, or None."""
+    calls = {name: (torch.ones(1, 8),) for name in ("one", "several", "asserted")}
+    model = Written().eval()
+    programs = intarsia.compile({name: getattr(model, name) for name in calls}, calls, backend="torch")
+    intarsia.save(intarsia.export(programs), path, format="aoti")
+    loaded = intarsia.load(path, allow="native")
+    for name, (x,) in calls.items():
+        loaded.reset()
+        print(name, *first_error(getattr(Written(), name), x), *first_error(getattr(loaded, name), x))  # noqa: T201
+
+
+def first_error(call: Any, x: torch.Tensor) -> tuple[int, str]:
+    for i in range(6):
+        try:
+            call(x)
+        except (IntarsiaError, IndexError, RuntimeError) as found:  # noqa: PERF203 - the first ends it
+            return i, type(found).__name__
+    return 6, ""
+
+
+def test_a_position_that_the_call_moves_is_an_error_too_and_so_is_an_assertion(tmp_path: Path) -> None:
+    code = "import sys; sys.path[:0] = sys.argv[2:]; import test_aoti; test_aoti.say_where_each_ends(sys.argv[1])"
+    arguments = [sys.executable, "-c", code, str(tmp_path / "m.pt2"), str(Path(__file__).parent), *sys.path]
+    ended = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == [
+        "one 4 IndexError 4 PositionError",
+        "several 3 RuntimeError 3 PositionError",
+        "asserted 3 RuntimeError 3 EngineError",
+    ]
+    assert "c-shim" not in ended.stderr
+
+
+class Embedding(torch.nn.Module):
+    """Reads a table in an engine, and counts its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(60, 4)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, token: torch.Tensor) -> torch.Tensor:
+        self.calls.add_(1)
+        return torch.nn.functional.gelu(self.table(token)) * self.calls
+
+
+def test_what_an_engine_refuses_is_told_as_it_tells_it(tmp_path: Path) -> None:
+    hybrid = intarsia.compile(Embedding().eval(), (torch.tensor([3]),), torch_executed_ops={"aten.gelu"})
+    errors = []
+    for kind in ("pt2", "aoti"):
+        intarsia.save(hybrid, tmp_path / f"{kind}.pt2", format=kind)  # type: ignore[arg-type]
+        loaded = intarsia.load(tmp_path / f"{kind}.pt2", allow="native")
+        with pytest.raises(PositionError, match=r"'token': found .*77") as found:
+            loaded(torch.tensor([77]))
+        errors.append((found.value.expected, found.value.fix))
+    assert errors[0] == errors[1]
+
+
 def test_it_has_to_be_allowed_by_name(file: Path) -> None:
     with pytest.raises(
-        FormatError, match=r"the member 'data/aotinductor/.*', which is native code of an .*allow=\{\"native\"\}"
+        FormatError, match=r"whose folder 'data/aotinductor/model' holds native code.*allow=\{\"native\"\}"
     ):
         intarsia.load(file)
     with pytest.raises(FormatError, match="no portable forms"):
         intarsia.load(file, allow={"native"}, engines="rebuild")
-    with pytest.raises(FormatError, match=r"which is native code of an .*--allow native"):
+    with pytest.raises(FormatError, match=r"holds native code.*--allow native"):
         intarsia.verify(file)
     assert intarsia.load(file, allow={"native"}, verify=True).methods == ("forward",)
 
 
 def test_it_is_compared_with_the_model_and_with_what_it_recorded(file: Path, model: Decoder) -> None:
     result = intarsia.verify(file, model, allow={"native"})
-    assert result.ok, str(result)
+    assert str(result).startswith("verification: ok, 12 calls, 2 recorded calls\n")
+    assert str(intarsia.verify(file, allow={"native"})).startswith("verification: ok, 2 recorded calls\n")
     assert result.calls == 12
     assert result.replay.calls == 2
     assert {leaf.name for leaf in result.leaves} >= {"output['y']", "input 'log'", "state 'cache'", "state 'doubled'"}
@@ -250,6 +339,14 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"{tmp_path / 'factories_of_aoti.py'}:decoder"
 
 
+@pytest.mark.parametrize("command", ["run", "bench"])
+def test_commands_draw_integers_as_the_test_vectors_have_them(command: str, file: Path) -> None:
+    told = CliRunner().invoke(app, [command, str(file), "--allow", "native", "--calls", "2", "--json"])
+    assert told.exit_code == 0, told.stderr
+    if command == "run":
+        assert any("input 'at' were drawn from" in finding for finding in json.loads(told.stdout)["findings"])
+
+
 @pytest.mark.parametrize("command", [["verify"], ["run", "--calls", "2"], ["bench", "--calls", "2"]])
 def test_commands_take_it_where_it_is_allowed(command: list[str], file: Path, target: str) -> None:
     arguments = [*command, str(file), "--against", target]
@@ -266,6 +363,17 @@ def test_commands_take_it_where_it_is_allowed(command: list[str], file: Path, ta
         assert two["min"] > one["min"], "it counts its calls"
     else:
         assert [row["name"] for row in facts["rows"]] == [file.name, "eager", "torch.compile"]
+
+
+def test_the_commands_make_one(target: str, tmp_path: Path) -> None:
+    made, again = tmp_path / "made.pt2", tmp_path / "again.pt2"
+    by_compile = ["compile", target, "-o", str(made), "--backend", "torch", "--test-vectors"]
+    by_export = ["export", str(made), "-o", str(again), "--format", "aoti", "--test-vectors"]
+    for command in (by_compile, by_export, ["compile", target, "-o", str(made), "--format", "aoti", "--force"]):
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, result.stderr
+    assert all(isinstance(intarsia.load(path, allow="native"), CompiledProgram) for path in (made, again))
+    assert intarsia.verify(again, allow="native").replay.ok  # type: ignore[union-attr]
 
 
 def test_export_says_that_it_needs_a_graph(file: Path, tmp_path: Path) -> None:
@@ -342,9 +450,16 @@ def test_inspect_and_check_tell_what_it_is(file: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("options", [{"format": "aoti"}, {}])
 def test_code_is_saved_no_more(options: dict[str, Any], loaded: CompiledProgram, tmp_path: Path) -> None:
     for path in (tmp_path / "m.pt2", *([] if options else [tmp_path / "m.pte"])):
-        with pytest.raises(FormatError, match=r"found an object of type 'CompiledProgram'.* Save what"):
+        with pytest.raises(FormatError, match=r"found .* 'CompiledProgram'.* Save what .* copy the file\."):
             intarsia.save(loaded, path, **options)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("retrace", [False, True])
+def test_code_is_no_hybrid_to_export(retrace: bool, loaded: CompiledProgram) -> None:
+    for given, told in ((loaded, "argument 'hybrid'"), ({"forward": loaded}, "method 'forward', argument 'hybrid'")):
+        with pytest.raises(HybridError, match=f"{told}: found a CompiledProgram, .* is exported already"):
+            intarsia.export(given, retrace=retrace)  # type: ignore[call-overload]
 
 
 def test_diff_opens_no_code(

@@ -107,10 +107,10 @@ def describe_aoti(path: str | os.PathLike[str], *, verify: bool = False) -> Aoti
 
 def _check_request(path: Path, archive: Archive, allow: Collection[str], *, rebuild: bool) -> None:
     if "native" not in allow:
-        code = next(name for name in archive.members if name.startswith(CODE))
+        code = next(name for name in archive.members if name.startswith(CODE)).removeprefix(CODE).partition("/")[0]
         raise FormatError(
             str(path),
-            found=f"the member {code!r}, which is native code of an AOTInductor package",
+            found=f"an AOTInductor package, whose folder {CODE + code!r} holds native code",
             expected="none that was not allowed",
             consequence="The first call would run code of the file, whatever that does.",
             fix='Where you trust the file: load it with allow={"native"} (--allow native).',

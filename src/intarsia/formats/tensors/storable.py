@@ -35,7 +35,7 @@ def checked_program(program: object) -> torch.export.ExportedProgram:
         "program",
         found=f"an object of type {type(program).__name__!r}",
         expected="a hybrid or a torch.export.ExportedProgram",
-        fix="Save what intarsia.compile or intarsia.export returned.",
+        fix="Save what intarsia.compile or intarsia.export returned; of a file that holds no graph, copy the file.",
     )
 
 
