@@ -88,8 +88,7 @@ class Replay:
         return _finite({"ok": self.ok, **asdict(self)})
 
     def __str__(self) -> str:
-        count = f"{self.calls} call{'' if self.calls == 1 else 's'}"
-        return "\n".join([f"test vectors: {'ok' if self.ok else 'FAILED'}, {count}", *self.lines()])
+        return "\n".join([f"test vectors: {'ok' if self.ok else 'FAILED'}, {_count(self.calls)}", *self.lines()])
 
     def lines(self) -> list[str]:
         """The errors as lines of a table, and the fault."""
@@ -148,7 +147,7 @@ class Verification:
 
     def text(self, heading: str) -> str:
         """The result as a table under a heading."""
-        lines = [f"{heading}: {'ok' if self.ok else 'FAILED'}, {self.calls} calls"]
+        lines = [f"{heading}: {'ok' if self.ok else 'FAILED'}, {_count(self.calls)}"]
         lines += [f"  sizes tried: {'; '.join(self.sizes)}"] if self.sizes else []
         lines += [] if self.replay is None else self.replay.lines()
         lines += _leaf_table("against the model", self.leaves)
@@ -176,6 +175,10 @@ def _leaf_table(heading: str, leaves: Sequence[Leaf]) -> list[str]:
         verdict = f"{_word(leaf.ok)} {leaf.note}".rstrip()
         rows.append((leaf.name, kind, *errors, str(leaf.tolerance), verdict))
     return _align(rows)
+
+
+def _count(calls: int) -> str:
+    return f"{calls} call{'' if calls == 1 else 's'}"
 
 
 def _word(ok: bool | None) -> str:  # noqa: FBT001 - the three answers of a check
