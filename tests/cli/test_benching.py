@@ -169,6 +169,18 @@ def test_the_ratio_says_what_is_over_what(here: Path) -> None:
     assert "2 takes twice as long as the file" in told
 
 
+@pytest.mark.parametrize(
+    ("ratio", "told"), [(0.000123, "0.000123"), (0.5, "0.500"), (2.0, "2.00"), (12.345, "12.3"), (1234.5, "1234")]
+)
+def test_a_ratio_has_three_significant_digits(
+    here: Path, monkeypatch: pytest.MonkeyPatch, ratio: float, told: str
+) -> None:
+    spread = Spread(ratio, ratio, ratio)
+    rows = (Row("file", 1.0, spread, None), Row("model", 1.0, spread, spread))
+    monkeypatch.setattr("intarsia.measurement.measure", lambda *_, **__: Measurement(rows, 3, 1))
+    assert f"{told} ({told} to {told})" in bench("counter.pt2", "--against", "factories.py:counter").stdout
+
+
 @pytest.mark.parametrize(("upper", "hinted"), [(2.5, False), (4.0, True)])
 def test_quartiles_far_apart_are_answered_with_a_hint(
     here: Path, monkeypatch: pytest.MonkeyPatch, upper: float, hinted: bool

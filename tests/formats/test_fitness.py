@@ -70,9 +70,22 @@ def test_an_engine_of_another_version_is_rebuilt(save: Callable[..., Path]) -> N
     assert found.rebuilt == {"engine 'standin_0'": "version 0.9 built it for anything"}
 
 
-def test_an_engine_without_a_compiled_form_is_rebuilt(save: Callable[..., Path]) -> None:
+def test_an_engine_without_a_compiled_form_is_made_when_first_called(save: Callable[..., Path]) -> None:
     found = check_fitness(save("double", {"payload_bytes": 0}))
-    assert found.rebuilt == {"engine 'standin_0'": "it has no compiled form"}
+    assert (found.verdict, found.obstacles, found.rebuilt) == ("runs", (), {})
+    assert found.notes == ("1 engine has no compiled form, and is made when first called",)
+    found = check_fitness(save(None, {"payload_bytes": 0}))
+    assert found.obstacles == ("engine 'standin_0': it has neither a compiled nor a portable form",)
+
+
+def test_engines_of_native_code_are_noted(
+    save: Callable[..., Path], standin: StandInBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standin, "native", True, raising=False)
+    found = check_fitness(save("double"))
+    assert found.verdict == "runs"
+    (note,) = found.notes
+    assert note.startswith("it holds native code (engines of standin): load and run take it with leave only, ")
 
 
 def test_an_engine_that_cannot_be_rebuilt_is_an_obstacle(save: Callable[..., Path]) -> None:
@@ -95,7 +108,7 @@ def test_what_only_rebuilding_needs_is_an_obstacle_where_an_engine_has_to_be_reb
     assert check_fitness(save("double")).verdict == "runs"
     found = check_fitness(save("double", {"payload_bytes": 0}))
     assert found.verdict == "cannot run"
-    assert found.obstacles == ("engine 'standin_0': it has no compiled form, and to rebuild it takes more: no hammer",)
+    assert found.obstacles == ("engine 'standin_0': it is made at its first call, and this takes more: no hammer",)
 
 
 @pytest.mark.parametrize("backend", ["nowhere", "broken"])

@@ -11,7 +11,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from intarsia.capture import capture
 from intarsia.core.signature import EngineSignature
-from intarsia.errors import EngineBuildFailed, PartitionError
+from intarsia.errors import EngineBuildFailed, EngineUnavailable, PartitionError
 from intarsia.partition import Wishes, partition
 
 Dim = torch.export.Dim
@@ -627,6 +627,18 @@ def test_writes_of_part_of_the_state_stay_in_torch():
     ]
     assert (places(result)["exp"], places(result)["index_copy_1"]) == ("demo_0", "demo_1")
     same(result.hybrid(row, index), Model()(row, index))
+
+
+def test_a_module_that_a_backend_cannot_import_is_named() -> None:
+    def supports(_: torch.fx.Node) -> str | None:
+        import no_such_library.kernels
+
+        return no_such_library.kernels.reason
+
+    with pytest.raises(EngineUnavailable) as raised:
+        cut(torch.nn.ReLU(), (torch.ones(3),), supports=supports)
+    assert "module 'no_such_library', which it needs, cannot be imported" in str(raised.value)
+    assert "Install the package that holds it" in raised.value.fix
 
 
 def test_an_operator_without_its_namespace_is_answered_with_its_name() -> None:

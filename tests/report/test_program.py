@@ -73,6 +73,28 @@ def test_an_engine_without_source_has_none() -> None:
     assert describe_program(exported(packed(source=None))).engines[0].source_bytes == 0
 
 
+def test_an_engine_that_two_constants_hold_is_told_once() -> None:
+    class Twice(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bead_0, self.bead_1 = engine_tensor(packed()), engine_tensor(packed())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            (y,) = torch.ops.intarsia.run_engine.default([x], self.bead_0, SIGNATURE)
+            (z,) = torch.ops.intarsia.run_engine.default([y.sin()], self.bead_1, SIGNATURE)
+            return z + 1
+
+    facts = describe_program(torch.export.export(Twice(), (torch.zeros(3, 4),)))
+    assert [(engine.constant, engine.same_as) for engine in facts.engines] == [("bead_0", ""), ("bead_1", "bead_0")]
+    console = Console(width=160)
+    with console.capture() as capture:
+        console.print(draw_program(facts))
+    lines = [line.split() for line in capture.get().splitlines() if line.strip().startswith(("program", "bead_"))]
+    assert "1 engine," in " ".join(lines[0])
+    assert lines[1] == ["bead_0", "bead", "9.1", "abacus", "70", "B", "5", "B"]
+    assert lines[2] == ["bead_1", "bead", "9.1", "abacus", "as", "bead_0"]
+
+
 def test_damage_to_an_engine_is_an_error() -> None:
     with pytest.raises(EngineError):
         describe_program(exported(b"not a container"))

@@ -19,7 +19,15 @@ import intarsia
 from builders.hybrids import Buffer, Draft, aten, captured, describe, hybrid, parameter, split, tensor
 from intarsia import surgery
 from intarsia._torch import bounds_of
-from intarsia.errors import ArgumentError, CaptureError, ConventionError, FormatError
+from intarsia.errors import (
+    ArgumentError,
+    CaptureError,
+    ConventionError,
+    EngineBuildFailed,
+    EngineRefused,
+    EngineUnavailable,
+    FormatError,
+)
 from intarsia.runtime.methods import run_methods
 from intarsia.runtime.program import Program
 from intarsia.verification import Check, Drawing, Stages, Verification, verify
@@ -247,6 +255,20 @@ def test_a_range_that_the_graph_itself_refuses_is_told() -> None:
     assert "calls" in failed(result)
     assert "the graph itself raises RuntimeError" in result.check("calls").detail
     assert "pass inputs that do" in result.check("calls").detail
+    assert ".." not in result.check("calls").detail
+    assert [result.check(name).ok for name in ("outputs", "state", "inputs")] == [None] * 3
+    assert result.check("outputs").detail == "no call succeeded"
+    assert str(result).startswith("verification: FAILED, 1 call\n")
+
+
+@pytest.mark.parametrize("kind", [EngineUnavailable, EngineRefused, EngineBuildFailed])
+def test_an_engine_that_cannot_be_made_here_is_no_difference(kind: type[Exception]) -> None:
+    class Unable(Program):
+        def __call__(self, *_: Any, **__: Any) -> Any:
+            raise kind("backend 'mine'", found="none", expected="one", fix="Install it.")  # type: ignore[call-arg]
+
+    with pytest.raises(kind, match=r"^backend 'mine': found none, expected one. Install it.$"):
+        verify(pair_hybrid(), None, None, stages=stages(run=Unable))
 
 
 def test_a_retrace_that_fails_is_a_finding_and_no_failure() -> None:

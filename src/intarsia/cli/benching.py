@@ -149,7 +149,7 @@ def _print(result: Measurement, load_s: float) -> None:
     console.print(f"loaded in {_time(load_s)}; torch uses {torch.get_num_threads()} threads")
     columns = ("side", "first call", "steady call", "over the file's")
     rows = [
-        (row.name, _time(row.first_call_s), _spread(row.steady_s, _time), _spread(row.ratio, "{:.2f}".format))
+        (row.name, _time(row.first_call_s), _spread(row.steady_s, _time), _spread(row.ratio, _ratio))
         for row in result.rows
     ]
     shown = len(columns) if len(rows) > 1 else -1  # a file alone is compared with nothing
@@ -184,6 +184,11 @@ def _legend(result: Measurement) -> Iterator[str]:
 
 def _spread(spread: Spread | None, text: Callable[[float], str]) -> str:
     return "" if spread is None else f"{text(spread.median)} ({text(spread.lower)} to {text(spread.upper)})"
+
+
+def _ratio(ratio: float) -> str:
+    """A ratio with three significant digits, however small."""
+    return f"{ratio:.0f}" if ratio >= 99.5 else f"{ratio:#.3g}"
 
 
 def _time(seconds: float | None) -> str:

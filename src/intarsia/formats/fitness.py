@@ -14,7 +14,7 @@ from typing import Literal
 from intarsia._torch_files import read_schema_version
 from intarsia.core.backend import missing_to_rebuild
 from intarsia.core.compiled.machine import reason_against_code
-from intarsia.core.registry import find_backend
+from intarsia.core.registry import find_backend, runs_native_code
 from intarsia.errors import EngineUnavailable, FormatError, UnsupportedVersion
 from intarsia.formats.contents import Method, read_contents
 from intarsia.formats.manifest import EngineEntry, Manifest
@@ -28,9 +28,11 @@ class Fitness:
 
     Attributes:
         obstacles: Why it cannot run; empty when it runs.
-        rebuilt: Engines that are built again from their portable form when they are first called -> why.
+        rebuilt: Engines whose compiled form does not fit, and which are built again from their portable form when they
+            are first called -> why. An engine without a compiled form is made at its first call anywhere: it is none.
         methods: What the manifest tells of each method; empty when it cannot be read.
-        notes: What may still be in the way, which only loading tells: other versions of packages of operators.
+        notes: Engines that are made at their first call, and what may still be in the way: leave to run native code,
+            other versions of packages of operators.
     """
 
     obstacles: tuple[str, ...]
@@ -69,14 +71,33 @@ def check_fitness(path: Path) -> Fitness:
     manifest = next(iter(manifests.values()))
     missing, notes = _judge_packages(manifests.values())
     obstacles = [*_faults_of_machine(manifest), *_faults_of_torch(manifest), *_faults_of_code(manifest), *missing]
-    rebuilt = {}
+    rebuilt, made = {}, 0
     for name, engine in _name_engines(contents.methods):
         obstacle, reason = _judge_engine(engine)
         if obstacle:
             obstacles.append(f"{name}: {obstacle}")
         elif reason:
             rebuilt[name] = reason
-    return Fitness(tuple(obstacles), rebuilt, manifests, tuple(notes))
+        made += not engine.payload_bytes and not obstacle
+    return Fitness(tuple(obstacles), rebuilt, manifests, (*_leave_to_ask(manifests.values()), *_made(made), *notes))
+
+
+def _made(count: int) -> Iterator[str]:
+    if count:
+        counted = "1 engine has" if count == 1 else f"{count} engines have"
+        yield f"{counted} no compiled form, and {'is' if count == 1 else 'are'} made when first called"
+
+
+def _leave_to_ask(manifests: Iterable[Manifest]) -> Iterator[str]:
+    """What `load` refuses until the caller allows it."""
+    native = {entry.backend for manifest in manifests for entry in manifest.engines if runs_native_code(entry.backend)}
+    held = ["compiled code"] if any(manifest.compiled for manifest in manifests) else []
+    held += [f"engines of {backend}" for backend in sorted(native)]
+    if held:
+        yield (
+            f'it holds native code ({", ".join(held)}): load and run take it with leave only, allow={{"native"}} or '
+            "--allow native"
+        )
 
 
 def _faults_of_machine(manifest: Manifest) -> Iterator[str]:
@@ -163,9 +184,12 @@ def _judge_engine(engine: EngineEntry) -> tuple[str | None, str | None]:
     missing = backend.available()
     if missing:
         return missing, None
-    reason = (
-        backend.accepts(engine.backend_version, engine.target) if engine.payload_bytes else "it has no compiled form"
-    )
+    if not engine.payload_bytes:
+        if not engine.source_bytes:
+            return "it has neither a compiled nor a portable form", None
+        missing = missing_to_rebuild(backend)
+        return f"it is made at its first call, and this takes more: {missing}" if missing else None, None
+    reason = backend.accepts(engine.backend_version, engine.target)
     if not reason:
         return None, None
     if not engine.source_bytes:

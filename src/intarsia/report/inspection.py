@@ -26,7 +26,8 @@ def draw_program(facts: ProgramFacts) -> RenderableType:
 
 
 def _parts(facts: ProgramFacts) -> Iterator[RenderableType]:
-    engines = f"{len(facts.engines)} engine{'' if len(facts.engines) == 1 else 's'}"
+    distinct = sum(not engine.same_as for engine in facts.engines)
+    engines = f"{distinct} engine{'' if distinct == 1 else 's'}"
     yield Text(f"program: {facts.nodes} nodes, {engines}, dialect {facts.dialect}\n")
     yield plain_table(("input", "type"), _leaves(facts.inputs))
     yield plain_table(("output", "type"), _leaves(facts.outputs))
@@ -35,7 +36,7 @@ def _parts(facts: ProgramFacts) -> Iterator[RenderableType]:
         yield plain_table(("size", "range", "first seen"), sizes)
     if facts.engines:
         yield _engines(facts)
-        yield plain_table(("engine", "signature"), [(engine.name, engine.signature) for engine in facts.engines])
+        yield plain_table(("engine", "signature"), [(_name(engine), engine.signature) for engine in facts.engines])
     if facts.operators:
         rows = [(name, str(count)) for name, count in facts.operators.items()]
         told = ("kernel or delegate", "calls") if facts.dialect == EXECUTORCH else ("operator left in torch", "nodes")
@@ -78,20 +79,28 @@ def _leaves(leaves: tuple[LeafFacts, ...]) -> Iterator[tuple[str, str]]:
 def _engines(facts: ProgramFacts) -> RenderableType:
     rows = [
         (
-            engine.name,
+            _name(engine),
             f"{engine.backend} {_short_version(engine.backend_version)}",
             engine.target,
-            byte_text(engine.payload_bytes) if engine.payload_bytes else "when called",
-            _portable_text(engine),
+            *_form_texts(engine),
         )
         for engine in facts.engines
     ]
     return plain_table(("engine", "backend", "target", "compiled", "portable"), rows)
 
 
-def _portable_text(engine: EngineFacts) -> str:
+def _name(engine: EngineFacts) -> str:
+    """The name of an engine; of one that is stored as another one, that of its own place."""
+    return engine.constant if engine.same_as else engine.name
+
+
+def _form_texts(engine: EngineFacts) -> tuple[str, str]:
+    """How large the compiled and the portable form are."""
+    if engine.same_as:
+        return f"as {engine.name}", ""
     shared = f", {byte_text(engine.shared_bytes)} shared" if engine.shared_bytes else ""
-    return byte_text(engine.source_bytes) + shared
+    compiled = byte_text(engine.payload_bytes) if engine.payload_bytes else "when called"
+    return compiled, byte_text(engine.source_bytes) + shared
 
 
 def _short_version(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from operator import getitem
 from typing import Any
 
@@ -42,6 +42,7 @@ class EngineFacts:
         payload_bytes: Size of the compiled form, 0 when it was left out: the engine is built when it is first called.
         source_bytes: Size of the portable form, 0 when there is none.
         shared_bytes: Of these, constants that the file holds once for all who have them.
+        same_as: The constant that holds the same bytes, which are stored once; empty for the first of them.
     """
 
     name: str
@@ -53,6 +54,7 @@ class EngineFacts:
     payload_bytes: int
     source_bytes: int
     shared_bytes: int
+    same_as: str = ""
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,7 @@ def describe_program(
     Raises:
         EngineError: An engine's container is damaged.
     """
-    engines = tuple(_engine(constant, container) for constant, container in read_containers(program).items())
+    engines = tuple(_engines(read_containers(program)))
     storage = describe_storage([program])
     writers = _writers(program)
     writing = {name: f"whole copy: {reason}" if reason else "in place" for name, reason in (writes or {}).items()}
@@ -230,6 +232,13 @@ def _outputs(program: ExportedProgram) -> Iterator[LeafFacts]:
     for path, spec in zip(output_paths(program.call_spec.out_spec), specs, strict=True):
         constant = getattr(spec.arg, "value", None)
         yield LeafFacts(path, value_type(values.get(spec.arg.name, constant)))
+
+
+def _engines(containers: Mapping[str, EngineContainer]) -> Iterator[EngineFacts]:
+    first: dict[bytes, str] = {}
+    for constant, container in containers.items():
+        same = first.setdefault(container.identity, constant)
+        yield replace(_engine(constant, container), same_as="" if same == constant else same)
 
 
 def _engine(constant: str, container: EngineContainer) -> EngineFacts:

@@ -67,6 +67,7 @@ class Record:
         self.calls = 0
         self.retrace_fault = ""
         self._stop = ""
+        self._answered = False
 
     def make(self, calls: Sequence[Call], progress: Callable[[str], None]) -> None:
         """Make calls one after the other, until one raises.
@@ -80,6 +81,7 @@ class Record:
         Raises:
             ArgumentError: Given inputs do not fit the program.
             ConventionError: The model refuses the inputs.
+            EngineError: An engine cannot be made here, which says nothing about the program.
         """
         for made in calls:
             seed = self.calls
@@ -94,11 +96,12 @@ class Record:
             if isinstance(found.error, ArgumentError) and not made.drawn:
                 raise found.error
             if expected.fault:
-                self._note("calls", made, f"the graph itself raises {expected.fault}. {_ADVICE}")
+                self._note("calls", made, f"the graph itself raises {expected.fault.rstrip('.')}. {_ADVICE}")
                 return
             if found.fault:
                 self._note("calls", made, f"the program raises {found.fault}")
                 return
+            self._answered = True
             for part in PARTS:
                 self._note(part, made, outcome_difference(part, found, expected))
             self._compare_retraced(made, expected, seed)
@@ -106,6 +109,9 @@ class Record:
 
     def checks(self) -> tuple[Check, ...]:
         """The checks that come of the calls."""
+        if not self._answered:
+            text = self._differences.get("calls", "")
+            return (Check("calls", not text, text), *(Check(name, None, "no call succeeded") for name in PARTS))
         texts = [(name, self._differences.get(name, "")) for name in ("calls", *PARTS)]
         return tuple(Check(name, not text, text) for name, text in texts)
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch.export import ExportedProgram
 
-from intarsia.errors import first_line
+from intarsia.errors import EngineBuildFailed, EngineRefused, EngineUnavailable, first_line
 from intarsia.verification.bits import difference, leaves_of, snapshot
 from intarsia.verification.drawing import Call
 from intarsia.verification.graphs import state_key
@@ -105,12 +105,18 @@ class Watched:
 
 
 def call(side: Side, made: Call, watched: Watched, seed: int) -> Outcome:
-    """Call a side with copies of the inputs, the random numbers seeded."""
+    """Call a side with copies of the inputs, the random numbers seeded.
+
+    Raises:
+        EngineError: An engine cannot be made on this machine, which says nothing about what the side computes.
+    """
     args, kwargs = snapshot((made.args, dict(made.kwargs)))
     try:
         with torch.random.fork_rng(), torch.no_grad():
             torch.manual_seed(seed)
             returned = side(*args, **kwargs)
+    except (EngineUnavailable, EngineRefused, EngineBuildFailed):
+        raise
     except Exception as error:  # noqa: BLE001 - whatever a call raises is what is compared
         return Outcome({}, {}, {}, error)
     state = {name: live if (live := side.live(t)) is not None else t for name, t in watched.tensors.items()}

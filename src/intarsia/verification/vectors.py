@@ -80,9 +80,9 @@ def replay_vectors(
     errors = LeafErrors(_coarsest_by_name(vectors, programs, named=named), vectors.tolerances)
     for number, vector in enumerate(vectors.calls, 1):
         program, place = programs[vector.method], _place(number, vector.method, named=named)
-        outcome = _call(program, runnables[vector.method], vector.inputs, number)
-        if isinstance(outcome.error, IntarsiaError):
-            with IntarsiaError.within(place):
+        with IntarsiaError.within(place):
+            outcome = _call(program, runnables[vector.method], vector.inputs, number)
+            if isinstance(outcome.error, IntarsiaError):
                 raise outcome.error
         if outcome.fault:
             return Replay(number, errors.close(), f"{place} raises {outcome.fault}")
