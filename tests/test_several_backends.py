@@ -29,6 +29,7 @@ class Model(torch.nn.Module):
         self.middle = torch.nn.Linear(8, 8)
         self.head = torch.nn.Linear(8, 8)
         self.head.weight = self.middle.weight
+        self.idle = torch.nn.Identity()
         self.register_buffer("calls", torch.zeros(8))
 
     def forward(self, x: torch.Tensor, *, scale: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -172,6 +173,8 @@ def test_a_plan_is_kept_though_a_partition_cannot_be_built(add_backends: Any) ->
         ({"backend": ["one", "two"], "options": {"two": 3}}, ArgumentError, "options, backend 'two': found an object"),
         ({"backend": "one", "options": 3}, ArgumentError, "options: found an object of type 'int'"),
         ({"backend": {"": "one", "encodr": "two"}}, PartitionError, "Did you mean 'encoder'"),
+        ({"backend": {"openvino": "aten.linear"}}, ArgumentError, r"Write backend=\{'aten.linear': 'openvino'\}"),
+        ({"backend": {"": "one", "idle": "two"}}, PartitionError, "found 'idle', a module that calls no operator"),
         ({"plan": "{}", "backend": "one"}, ArgumentError, "plan: found backend beside it"),
         (
             {"plan": "{}", "torch_executed_ops": ["x"], "min_block_size": 2},

@@ -127,6 +127,7 @@ def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile ar
         torch_executed_ops=kept,
         min_block_size=min_block_size,
         plan=wanted.plan,
+        modules=_module_paths(model),
     )
     hybrids = build_methods(
         lambda failures: partition_methods(captured, wishes, failures),
@@ -135,6 +136,13 @@ def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile ar
         progress=progress,
     )
     return hybrids if isinstance(model, Mapping) else hybrids[""]
+
+
+def _module_paths(model: Any) -> set[str]:
+    """The paths of the model's modules; none of a program, which keeps those alone that call operators."""
+    entries = model.values() if isinstance(model, Mapping) else [model]
+    owners = [getattr(entry, "__self__", entry) for entry in entries]
+    return {path for one in owners if isinstance(one, torch.nn.Module) for path, _ in one.named_modules()}
 
 
 def _capture(model: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> dict[str, torch.export.ExportedProgram]:

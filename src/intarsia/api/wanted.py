@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 from intarsia.core.backend import Backend
 from intarsia.core.choice import TORCH, BackendChoice
 from intarsia.core.plan import PartitionPlan
-from intarsia.core.registry import find_backend
+from intarsia.core.registry import available_backends, find_backend
 from intarsia.errors import ArgumentError
 
 Choice: TypeAlias = str | Sequence[str] | Mapping[Any, str | Sequence[str]]
@@ -47,11 +47,26 @@ def read_wanted(
     if plan is None:
         read = None
         choice = BackendChoice.of(backend)
+        _refuse_swapped(choice)
     else:
         _refuse_beside(backend, torch_executed_ops, min_block_size)
         read = PartitionPlan.of(plan)
         choice = BackendChoice.of(read.backends or TORCH)
     return Wanted(choice, read, {name: find_backend(name) for name in choice.names})
+
+
+def _refuse_swapped(choice: BackendChoice) -> None:
+    """Refuse a mapping from backends to what they are for."""
+    known = {*available_backends(), TORCH}
+    for key, order in choice.orders.items():
+        strange = [name for name in order if name not in known]
+        if isinstance(key, str) and key in known and strange:
+            raise ArgumentError(
+                f"backend, {key!r}",
+                found=f"{strange[0]!r}, which is no backend, for {key!r}, which is one",
+                expected="operators or module paths as keys, and backends as values",
+                fix=f"Write backend={{{strange[0]!r}: {key!r}}}.",
+            )
 
 
 def _refuse_beside(backend: Choice, torch_executed_ops: Collection[Any], min_block_size: int) -> None:
