@@ -16,6 +16,7 @@ import torch
 import intarsia
 from intarsia.core import instance, registry
 from intarsia.core.backend import Backend, BuiltEngine
+from intarsia.core.plan import PartitionPlan, PlannedOperator
 from intarsia.errors import ArgumentError, EngineBuildFailed, EngineError, EngineUnavailable, PartitionError
 from intarsia.report.program import describe_program
 
@@ -40,6 +41,18 @@ class Model(torch.nn.Module):
 
 X, SCALE = torch.randn(3, 8), torch.ones(8)
 SHAPES = {"x": {0: torch.export.Dim("rows", min=1, max=9)}, "scale": None}
+
+
+PLAN = str(
+    PartitionPlan(
+        {
+            "forward": (
+                PlannedOperator("torch", "exp", "aten.exp.default", "", ("x",)),
+                PlannedOperator("one_7", "sin", "aten.sin.default", "", ("exp",)),
+            )
+        }
+    )
+)
 
 
 def make_model() -> Model:
@@ -181,7 +194,11 @@ def test_a_plan_is_kept_though_a_partition_cannot_be_built(add_backends: Any) ->
             ArgumentError,
             "ops, min_block_size beside it",
         ),
-        ({"plan": "no.json"}, ArgumentError, "plan 'no.json': found what cannot be read"),
+        ({"plan": "no.json"}, ArgumentError, "plan 'no.json': found no file of that name"),
+        ({"plan": "{}", "backend": "openvino"}, ArgumentError, "plan: found backend beside it"),
+        ({"plan": PLAN, "options": {"missing": 1}}, EngineUnavailable, r"entry 1 \(sin\), place 'one_7', library"),
+        ({"plan": PLAN.replace("one", "onw")}, EngineUnavailable, r"plan, method 'forward', entry 1 .* 'onw_7', back"),
+        ({"backend": "one", "options": {"one": {"A": 1}}}, ArgumentError, r"Write options=\{'A': 1\}\."),
     ],
 )
 def test_what_cannot_be_wanted_is_told_before_anything_is_built(
