@@ -210,6 +210,18 @@ def test_positions_outside_of_a_tensor_are_refused(name: str) -> None:
     assert_same(engine([table, index]), function(table, index))
 
 
+def test_a_mean_of_nothing_is_not_a_number() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.mean(), x.mean(0), x.mean(0, keepdim=True), x.mean(1), x[:, :0].mean(1)
+
+    program = export(Calls(function), (torch.ones(3, 4),), ({0: Dim("rows", min=0, max=9)},))
+    assert reasons_against(BACKEND, program) == []
+    engine = load_built(BACKEND, BACKEND.build(program, {}))
+    for rows in (0, 1, 9):
+        x = torch.rand(rows, 4)
+        assert_same(engine([x]), function(x), 1e-6)
+
+
 def test_what_is_no_operator() -> None:
     program = export(Calls(lambda a: a.max(0)[0]), (ODD,), ({0: Dim("rows", min=1, max=9)},))
     placeholder, *_, output = program.graph.nodes

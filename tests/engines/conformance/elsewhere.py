@@ -82,7 +82,8 @@ class Elsewhere:
         run = subprocess.run(command, cwd=own, env=environment, capture_output=True, text=True, check=False)
         assert run.returncode == 0, run.stderr
         self.printed = run.stdout + run.stderr
-        self.left = [path.name for path in (*own.iterdir(), *temporary.iterdir())]
+        names = [path.name for path in (*own.iterdir(), *temporary.iterdir())]
+        self.left = [name for name in names if not name.startswith("torchinductor_")]
         fields, self.imported, self.difference = torch.load(folder / "found")
         self.built = BuiltEngine(**fields)
 

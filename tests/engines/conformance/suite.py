@@ -58,12 +58,14 @@ class BackendConformance:
 
     `extra` is None where intarsia itself needs the library. `computes_odd_floats` is false where the library
     is known to compute with NaN, infinity and the signs of zeros otherwise; moving them must be right all the same.
+    `unloads` is false where the process keeps the code of an engine that is gone.
     """
 
     name: ClassVar[str]
     library: ClassVar[str]
     extra: ClassVar[str | None]
     computes_odd_floats: ClassVar[bool] = True
+    unloads: ClassVar[bool] = True
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -269,8 +271,9 @@ class BackendConformance:
     def test_an_engine_that_nobody_holds_leaves_no_memory_behind(self, backend: Backend, small: Any) -> None:
         built = small[2]
         x = torch.randn(2, 512)
-        grown = _growth_mib(lambda: load_built(backend, built)([x]), 40)
-        assert grown < 20, f"{grown} MiB more after 40 engines with weights of 1 MiB"
+        if self.unloads:
+            grown = _growth_mib(lambda: load_built(backend, built)([x]), 40)
+            assert grown < 20, f"{grown} MiB more after 40 engines with weights of 1 MiB"
         held = weakref.ref(engine := load_built(backend, built))
         engine([x])
         del engine
@@ -305,7 +308,7 @@ class BackendConformance:
     def test_a_new_process(self, elsewhere: Elsewhere) -> None:
         """Nothing is imported too early, nothing printed, no file left, and the answer is that of torch."""
         assert elsewhere.printed == ""
-        assert elsewhere.left == []
+        assert elsewhere.left == [], elsewhere.left
         assert elsewhere.imported is False, "the library is imported before it is needed"
         assert elsewhere.difference < 2e-5
 

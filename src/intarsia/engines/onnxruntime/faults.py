@@ -10,6 +10,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from intarsia._torch import schema_of
+from intarsia.core.dim import Size
 from intarsia.engines.nodes import operator_name
 
 Check = Callable[[torch.fx.Node], bool]
@@ -40,19 +41,13 @@ def _always(_: torch.fx.Node) -> bool:
 
 
 def _may_be_empty(node: torch.fx.Node) -> bool:
-    """Whether there may be no elements along the axes that a call reduces; along any where it names none."""
-    shape = _first(node).shape
-    axes = _argument(node, "dim") if "dim" in schema_of(node.target).argument_names else None
-    reduced = range(len(shape)) if not axes and axes != 0 else [axes] if isinstance(axes, int) else axes
-    return not all(_is_positive(shape[axis]) for axis in reduced if shape)
+    return not all(statically_known_true(size > 0) for size in _first(node).shape)
 
 
-def _is_positive(size: int | torch.SymInt) -> bool:
-    """Whether a size is never 0. Torch itself takes every symbol for positive, whatever its range."""
-    if isinstance(size, int):
-        return size > 0
-    ranges = size.node.shape_env.var_to_range
-    return all(ranges[symbol].lower > 0 for symbol in size.node.expr.free_symbols) and statically_known_true(size > 0)
+def _may_reduce_nothing(node: torch.fx.Node) -> bool:
+    """Torch takes every symbol for positive, whatever its range: only a fixed size is sure to be."""
+    sizes: Sequence[Size] = _first(node).shape
+    return not all(isinstance(size, int) and size > 0 for size in sizes)
 
 
 def _has_no_axes(node: torch.fx.Node) -> bool:
@@ -127,6 +122,7 @@ _OTHER = ((_always, "ONNX Runtime computes it otherwise"),)
 _ORDER = ((_always, "ONNX Runtime writes in any order where positions are equal"),)
 _NANS = ((_always, "ONNX Runtime does not find NaN"),)
 _EMPTY = ((_may_be_empty, "ONNX Runtime computes it otherwise where there may be no elements"),)
+_NOTHING = ((_may_reduce_nothing, "ONNX Runtime computes it otherwise where there may be no elements"),)
 _WIDE = ((_is_wide, "ONNX Runtime adds and multiplies 64-bit integers as floats here"),)
 _WHOLE = ((_reduces_everything, "the exporter does not take it without axes"),)
 _DIVISION = ((_divides_otherwise, "ONNX Runtime divides otherwise, save integers by a constant"),)
@@ -150,12 +146,11 @@ FAULTS: Mapping[str, Sequence[tuple[Check, str]]] = {
         ("max_pool3d_with_indices.default", "adaptive_max_pool2d.default", "adaptive_max_pool1d.default"), _NANS
     ),
     **dict.fromkeys(("prod.default", "prod.dim_int", "sum.default", "sum.dim_IntList"), _WIDE),
-    **dict.fromkeys(("any.default", "any.dim", "any.dims"), _EMPTY),
     **dict.fromkeys(("std.correction", "std.dim", "std.default", "std_mean.correction", "std_mean.default"), _EMPTY),
     **dict.fromkeys(("var.correction", "var.dim", "var.default", "var_mean.correction", "var_mean.default"), _EMPTY),
     **dict.fromkeys(("amax.default", "amin.default"), _WHOLE + _EMPTY),
     **dict.fromkeys(("max.default", "min.default"), _EMPTY),
-    **dict.fromkeys(("group_norm.default", "mean.default", "mean.dim", "native_group_norm.default"), _EMPTY),
+    **dict.fromkeys(("group_norm.default", "native_group_norm.default"), _EMPTY),
     **dict.fromkeys(("cross_entropy_loss.default", "nll_loss_forward.default"), _TARGET),
     **dict.fromkeys(("floor_divide.default", "fmod.Scalar", "remainder.Scalar"), _DIVISION),
     "rsub.Scalar": ((_mixes_with_a_fraction, "an integer meets a fraction"),),
@@ -169,5 +164,6 @@ FAULTS: Mapping[str, Sequence[tuple[Check, str]]] = {
     "scaled_dot_product_attention.default": (
         (_attends_otherwise, "the exporter takes four axes and one kind of heads"),
     ),
+    **dict.fromkeys(("any.default", "any.dim", "any.dims", "mse_loss.default"), _NOTHING),
 }
 """What to see in a call of an operator, and why it stays in torch then."""

@@ -8,7 +8,14 @@ import torch
 
 from intarsia._torch import OnnxRegistry, OpOverload, onnx_registry
 from intarsia.engines.onnxruntime.library import OPSET
-from intarsia.engines.onnxruntime.translations import EXTREMES, TWINS, translations, with_empty_rows, with_nans
+from intarsia.engines.onnxruntime.translations import (
+    EXTREMES,
+    TWINS,
+    translations,
+    with_empty_rows,
+    with_nans,
+    with_nothing,
+)
 
 
 @cache
@@ -17,6 +24,8 @@ def find_registry() -> OnnxRegistry:
     registry = onnx_registry(OPSET, translations())
     for target, sign in EXTREMES.items():
         registry.register_op(target, with_nans(registry.get_decomps(target)[0].onnx_function, sign))
+    for target in (torch.ops.aten.mean.default, torch.ops.aten.mean.dim):
+        registry.register_op(target, with_nothing(registry.get_decomps(target)[0].onnx_function))
     for target, twin in TWINS.items():
         registry.register_op(target, registry.get_decomps(twin)[0].onnx_function)
     attention = torch.ops.aten.scaled_dot_product_attention.default

@@ -111,6 +111,21 @@ def with_nans(original: Callable[..., Any], sign: float) -> Callable[..., Any]:
     return translated
 
 
+def with_nothing(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A mean that is NaN where there is nothing to take it of, as torch's is; ONNX Runtime gives 0."""
+
+    def translated(self: Any, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *(() if dim is None else (dim,)), *args, **kwargs)
+        sizes = list(self.shape) if not dim else [self.shape[axis] for axis in dim]
+        if all(isinstance(size, int) and size > 0 for size in sizes):
+            return result
+        op = _op()
+        empty = op.Equal(op.Size(self), op.Constant(value_int=0))
+        return op.Where(empty, op.CastLike(nan, result), result)
+
+    return translated
+
+
 def with_empty_rows(original: Callable[..., Any]) -> Callable[..., Any]:
     """Attention that gives zeros to a query that may look at nothing, as torch's does, and not NaN."""
 
