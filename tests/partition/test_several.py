@@ -273,7 +273,8 @@ def test_a_partition_that_was_not_built_goes_to_the_next_backend_and_leaves_its_
     assert places(result) == {"exp": "torch", "sin": "two_0", "cos": "two_0", "sort": "torch", "tanh": "one_1"}
     assert reasons(result)["sin"] == "supported; one: one_0 could not be built"
     assert reasons(result)["exp"] == "one: one_0 could not be built; two: not in the table"
-    assert result.coverage.failed == (("one_0", "a refusal by one: no memory"),)
+    advice = "; leave the one to blame of its 3 operators in torch with torch_executed_ops"
+    assert result.coverage.failed == (("one_0", f"a refusal by one: no memory{advice}"),)
 
 
 def test_an_operator_that_was_not_built_goes_to_the_next_backend_alone():

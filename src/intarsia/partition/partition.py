@@ -277,7 +277,7 @@ class _Attempt:
 def _told(failures: Iterable[BuildFailure]) -> tuple[tuple[str, str], ...]:
     """Names of what could not be built, and what its backend says."""
     return tuple(
-        (name, f"a refusal by {failure.backend}: {failure.reason}")
+        (name, f"a refusal by {failure.backend}: {failure.reason}{failure.advice}")
         for failure in failures
         for name in failure.operators or (failure.partition,)
     )
