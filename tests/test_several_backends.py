@@ -198,6 +198,11 @@ def test_a_plan_is_kept_though_a_partition_cannot_be_built(add_backends: Any) ->
         ({"plan": "no.json"}, ArgumentError, "plan 'no.json': found no file of that name"),
         ({"plan": "{}", "backend": "openvino"}, ArgumentError, "plan: found backend beside it"),
         ({"plan": PLAN, "options": {"missing": 1}}, EngineUnavailable, r"entry 1 \(sin\), place 'one_7', library"),
+        (
+            {"plan": PLAN.replace("torch", "two_0"), "options": {"one": {"missing": 1}}},
+            EngineUnavailable,
+            r"^plan, method 'forward', entry 1 \(sin\), place 'one_7', backend 'one', library",
+        ),
         ({"plan": PLAN.replace("one", "onw")}, EngineUnavailable, r"plan, method 'forward', entry 1 .* 'onw_7', back"),
         ({"backend": "one", "options": {"one": {"A": 1}}}, ArgumentError, r"Write options=\{'A': 1\}\."),
     ],

@@ -34,10 +34,12 @@ def options_by_backend(
         _refuse_nested(next(iter(backends)), options or {})
     given = {name: options or {} for name in backends} if len(backends) == 1 else _read_several(backends, options or {})
     for name, backend in backends.items():
-        with IntarsiaError.within(f"backend {name!r}") if len(backends) > 1 else nullcontext():
-            place = (places or {}).get(name)
-            with EngineUnavailable.within(place) if place else nullcontext():
-                _check(name, backend, given[name])
+        place = (places or {}).get(name)
+        with (
+            EngineUnavailable.within(place) if place else nullcontext(),
+            IntarsiaError.within(f"backend {name!r}") if len(backends) > 1 else nullcontext(),
+        ):
+            _check(name, backend, given[name])
     return given
 
 
