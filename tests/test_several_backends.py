@@ -16,6 +16,7 @@ import torch
 import intarsia
 from intarsia.core import instance, registry
 from intarsia.core.backend import Backend, BuiltEngine
+from intarsia.core.plan import PartitionPlan, PlannedOperator
 from intarsia.errors import ArgumentError, EngineBuildFailed, EngineError, EngineUnavailable, PartitionError
 from intarsia.report.program import describe_program
 
@@ -29,6 +30,7 @@ class Model(torch.nn.Module):
         self.middle = torch.nn.Linear(8, 8)
         self.head = torch.nn.Linear(8, 8)
         self.head.weight = self.middle.weight
+        self.idle = torch.nn.Identity()
         self.register_buffer("calls", torch.zeros(8))
 
     def forward(self, x: torch.Tensor, *, scale: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -39,6 +41,18 @@ class Model(torch.nn.Module):
 
 X, SCALE = torch.randn(3, 8), torch.ones(8)
 SHAPES = {"x": {0: torch.export.Dim("rows", min=1, max=9)}, "scale": None}
+
+
+PLAN = str(
+    PartitionPlan(
+        {
+            "forward": (
+                PlannedOperator("torch", "exp", "aten.exp.default", "", ("x",)),
+                PlannedOperator("one_7", "sin", "aten.sin.default", "", ("exp",)),
+            )
+        }
+    )
+)
 
 
 def make_model() -> Model:
@@ -119,7 +133,8 @@ def test_what_one_backend_cannot_build_goes_to_the_next(add_backends: Any) -> No
     model = make_model()
     hybrid = compile_model(model, backend=["one", "two"])
     found = intarsia.coverage(hybrid)
-    assert found.failed == (("one_0", "a refusal by one: no room"),)
+    advice = "; leave the one to blame of its 5 operators in torch with torch_executed_ops"
+    assert found.failed == (("one_0", f"a refusal by one: no room{advice}"),)
     assert found.backends == (("two_0", "two"), ("one_1", "one"))
     reasons = {p.node: p.reason for p in found.placements}
     assert reasons["gelu"] == "supported; one: one_0 could not be built"
@@ -172,13 +187,24 @@ def test_a_plan_is_kept_though_a_partition_cannot_be_built(add_backends: Any) ->
         ({"backend": ["one", "two"], "options": {"two": 3}}, ArgumentError, "options, backend 'two': found an object"),
         ({"backend": "one", "options": 3}, ArgumentError, "options: found an object of type 'int'"),
         ({"backend": {"": "one", "encodr": "two"}}, PartitionError, "Did you mean 'encoder'"),
+        ({"backend": {"openvino": "aten.linear"}}, ArgumentError, r"Write backend=\{'aten.linear': 'openvino'\}"),
+        ({"backend": {"": "one", "idle": "two"}}, PartitionError, "found 'idle', a module that calls no operator"),
         ({"plan": "{}", "backend": "one"}, ArgumentError, "plan: found backend beside it"),
         (
             {"plan": "{}", "torch_executed_ops": ["x"], "min_block_size": 2},
             ArgumentError,
             "ops, min_block_size beside it",
         ),
-        ({"plan": "no.json"}, ArgumentError, "plan 'no.json': found what cannot be read"),
+        ({"plan": "no.json"}, ArgumentError, "plan 'no.json': found no file of that name"),
+        ({"plan": "{}", "backend": "openvino"}, ArgumentError, "plan: found backend beside it"),
+        ({"plan": PLAN, "options": {"missing": 1}}, EngineUnavailable, r"entry 1 \(sin\), place 'one_7', library"),
+        (
+            {"plan": PLAN.replace("torch", "two_0"), "options": {"one": {"missing": 1}}},
+            EngineUnavailable,
+            r"^plan, method 'forward', entry 1 \(sin\), place 'one_7', backend 'one', library",
+        ),
+        ({"plan": PLAN.replace("one", "onw")}, EngineUnavailable, r"plan, method 'forward', entry 1 .* 'onw_7', back"),
+        ({"backend": "one", "options": {"one": {"A": 1}}}, ArgumentError, r"Write options=\{'A': 1\}\."),
     ],
 )
 def test_what_cannot_be_wanted_is_told_before_anything_is_built(

@@ -85,12 +85,20 @@ class IntarsiaError(Exception):
     @classmethod
     @contextmanager
     def within(cls, place: str) -> Iterator[None]:
-        """Have the errors of a block name what the block is about, before what they name themselves."""
+        """Have the errors of a block name what the block is about, before what they name themselves.
+
+        Example:
+            >>> with IntarsiaError.within("backend 'inductor'"):
+            ...     raise IntarsiaError("backend 'inductor'", found="none", expected="one", fix="Install it.")
+            Traceback (most recent call last):
+            intarsia.errors.IntarsiaError: backend 'inductor': found none, expected one. Install it.
+        """
         try:
             yield
         except cls as error:
-            error.subject = f"{place}, {error.subject}"
-            error.args = (error._text(),)  # noqa: SLF001 - of its own class
+            if error.subject.partition(",")[0] != place:
+                error.subject = f"{place}, {error.subject}"
+                error.args = (error._text(),)  # noqa: SLF001 - of its own class
             raise
 
 

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import intarsia
 from intarsia.cli.application import app
 from intarsia.core import registry
+from intarsia.core.plan import PartitionPlan
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "examples" / "backend_package"
@@ -99,6 +100,7 @@ def test_a_program_of_two_backends_on_the_command_line(
     second = json.loads(invoke(*compile_model, "b.pt2", "--plan", "plan.json", "--write-plan", "again.json"))
     assert second["backends"] == first["backends"]
     assert Path("again.json").read_text() == Path("plan.json").read_text()
+    assert str(PartitionPlan.of("plan.json")) == Path("plan.json").read_text()
     shown = invoke("inspect", "b.pt2")
     assert {"eager", "openvino"} <= {word for line in shown.splitlines() for word in line.split()}
     assert json.loads(verify_in_new_process(site, "b.pt2"))["ok"] is True

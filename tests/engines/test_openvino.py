@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.engines.conformance import RUN, Calls, export
+from tests.engines.conformance.programs import RUN, Calls, export
 from torch.export import Dim
 
 import intarsia
@@ -226,6 +226,46 @@ def test_an_operator_that_is_not_converted_is_named() -> None:
     ) as caught:
         OpenVINOBackend().build(program.run_decompositions({}), {})
     assert caught.value.operators == ("aten.index_put.default",)
+
+
+UNBINDS: dict[str, Any] = {
+    "the last axis": lambda x: x.unbind(-1)[0].relu(),
+    "an inner axis": lambda x: x.unbind(1)[2].relu() - x.unbind(1)[0],
+    "the first axis": lambda x: x.permute(1, 0, 2).unbind()[2].relu(),
+    "truth values": lambda x: (x > 0).unbind(1)[1].logical_not().float(),
+}
+
+
+@pytest.mark.parametrize("name", UNBINDS)
+def test_unbind_is_built_beside_symbolic_sizes(name: str) -> None:
+    model = Calls(UNBINDS[name])
+    batch = (({0: Dim("b", min=1, max=7)},),)
+    hybrid = intarsia.compile(model, (torch.randn(4, 3, 5),), dynamic_shapes=batch, fallback=False)
+    assert {one.place for one in intarsia.coverage(hybrid).placements if "unbind" in one.operator} == {"openvino_0"}
+    for b in (1, 4, 7):
+        x = torch.randn(b, 3, 5)
+        torch.testing.assert_close(hybrid(x), model(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+def test_an_operator_whose_result_openvino_fails_to_take_is_named(axis: int, monkeypatch) -> None:
+    monkeypatch.setattr("intarsia.engines.openvino.build.split_unbinds", lambda module: None)
+    model, x = Calls(lambda x: torch.tanh(x.relu().unbind(axis)[1])), torch.randn(4, 3, 5)
+    hybrid = intarsia.compile(model, (x,), dynamic_shapes=(({0: Dim("b", min=1, max=7)},),))
+    reasons = {one.operator: (one.place, one.reason) for one in intarsia.coverage(hybrid).placements}
+    assert reasons["aten.relu.default"][0] == "openvino_0"
+    assert reasons["aten.tanh.default"][0] == "openvino_1"
+    assert reasons["aten.unbind.int"][0] == "torch"
+    assert reasons["aten.unbind.int"][1].startswith("could not be built: OpConversionFailure: ")
+
+
+@pytest.mark.parametrize("function", [torch.frac, lambda x: torch.heaviside(x, x)])
+def test_an_operator_that_is_decomposed_into_what_is_not_converted_is_named(function) -> None:
+    program = export(Calls(function), (torch.randn(3),))
+    (expected,) = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    with pytest.raises(EngineBuildFailed) as caught:
+        BACKEND.build(program, {})
+    assert caught.value.operators == (expected,)
 
 
 def test_a_file_chooses_no_place_on_the_disk() -> None:

@@ -127,8 +127,8 @@ def test_an_operator_between_two_engines_of_another_backend_waits_for_both_ways(
             ["two_0", "one_0", "two_1", "one_1", "one_1"],
         ),
         ({"decoder": ["one", "two"]}, ["torch", "torch", "torch", "two_0", "torch"]),
-        (["torch", "one"], ["torch"] * 5),
-        (["one", "torch", "two"], ["one_0"] * 5),
+        (["torch"], ["torch"] * 5),
+        (["one", "torch"], ["one_0"] * 5),
     ],
 )
 def test_operators_and_modules_overrule_the_order(backend, expected):
@@ -211,6 +211,27 @@ def test_what_is_no_choice_is_an_error(backend):
         BackendChoice.of(backend)
 
 
+@pytest.mark.parametrize(
+    ("backend", "message"),
+    [
+        (["torch", "one"], "backend: found 'one' after 'torch', which takes all, expected each name once"),
+        (["one", "torch", "two"], "Leave out 'torch', or put it last"),
+        ({"encoder": ["one", "one"]}, "backend, 'encoder': found 'one' twice"),
+        (["one", "torch", "torch"], "found 'torch' twice"),
+    ],
+)
+def test_an_order_with_a_name_that_it_never_comes_to_is_an_error(backend, message):
+    with pytest.raises(ArgumentError, match=message):
+        BackendChoice.of(backend)
+
+
+def test_a_module_that_calls_no_operator_is_told_as_one():
+    program = capture(Layers(), (ROWS,))
+    wishes = Wishes({"one": take_all}, BackendChoice.of({"": "one", "idle": "one"}), modules={"idle"})
+    with pytest.raises(PartitionError, match="found 'idle', a module that calls no operator of the captured graph"):
+        partition(program, wishes)
+
+
 def test_small_blocks_go_to_the_next_backend():
     result = cut(Chain(), (X,), {"one": take("sin"), "two": take("exp", "sin", "cos")}, min_block_size=2)
     assert list(places(result).values()) == ["two_0", "two_0", "two_0", "torch", "torch"]
@@ -252,7 +273,8 @@ def test_a_partition_that_was_not_built_goes_to_the_next_backend_and_leaves_its_
     assert places(result) == {"exp": "torch", "sin": "two_0", "cos": "two_0", "sort": "torch", "tanh": "one_1"}
     assert reasons(result)["sin"] == "supported; one: one_0 could not be built"
     assert reasons(result)["exp"] == "one: one_0 could not be built; two: not in the table"
-    assert result.coverage.failed == (("one_0", "a refusal by one: no memory"),)
+    advice = "; leave the one to blame of its 3 operators in torch with torch_executed_ops"
+    assert result.coverage.failed == (("one_0", f"a refusal by one: no memory{advice}"),)
 
 
 def test_an_operator_that_was_not_built_goes_to_the_next_backend_alone():

@@ -8,13 +8,12 @@ from typing import Any, overload
 import torch
 
 from intarsia import surgery
-from intarsia.api.wanted import DEFAULT_BACKEND, Choice, Plan, read_wanted
+from intarsia.api.wanted import Choice, Plan, read_wanted
 from intarsia.capture import EntryPoint, capture, capture_methods
 from intarsia.core.examples import examples_by_method
 from intarsia.core.method_names import check_method_names
 from intarsia.engines.build import EngineBuilder
 from intarsia.engines.methods import build_methods
-from intarsia.engines.options import options_by_backend
 from intarsia.partition import Wishes, partition_methods
 from intarsia.runtime.methods import check_methods
 
@@ -26,7 +25,7 @@ def compile(  # noqa: A001  as below
     kwargs: Mapping[str, Any] | None = None,
     *,
     dynamic_shapes: Any = None,
-    backend: Choice = DEFAULT_BACKEND,
+    backend: Choice | None = None,
     torch_executed_ops: Iterable[Any] = (),
     min_block_size: int = 1,
     plan: Plan | None = None,
@@ -43,7 +42,7 @@ def compile(  # noqa: A001  as below
     kwargs: Mapping[str, Mapping[str, Any] | None] | None = None,
     *,
     dynamic_shapes: Mapping[str, Any] | None = None,
-    backend: Choice = DEFAULT_BACKEND,
+    backend: Choice | None = None,
     torch_executed_ops: Iterable[Any] = (),
     min_block_size: int = 1,
     plan: Plan | None = None,
@@ -59,7 +58,7 @@ def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile ar
     kwargs: Any = None,
     *,
     dynamic_shapes: Any = None,
-    backend: Choice = DEFAULT_BACKEND,
+    backend: Choice | None = None,
     torch_executed_ops: Iterable[Any] = (),
     min_block_size: int = 1,
     plan: Plan | None = None,
@@ -76,10 +75,11 @@ def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile ar
         args: Example positional inputs; for several methods a mapping with their names.
         kwargs: Example keyword inputs, likewise.
         dynamic_shapes: As for `torch.export.export`, likewise.
-        backend: Name of the backend that builds the engines. Or several in the order in which they are wanted: an
-            operator goes to the first that takes it and can build it, else it stays in torch. Or a mapping from
-            operators and module paths to names or orders, where the path "" stands for the rest of the model and the
-            name "torch" for no engine; operators go before modules, and modules before those that hold them.
+        backend: Name of the backend that builds the engines, by default "openvino". Or several in the order in which
+            they are wanted: an operator goes to the first that takes it and can build it, else it stays in torch. Or a
+            mapping from operators and module paths to names or orders, where the path "" stands for the rest of the
+            model and the name "torch" for no engine; operators go before modules, and modules before those that hold
+            them.
         torch_executed_ops: Operators that stay in torch: operator objects, or names ("aten.linear").
         min_block_size: Fewest operators that make an engine worth while, at least 1.
         plan: Where each operator runs, instead of `backend`, `torch_executed_ops` and `min_block_size`: what
@@ -119,7 +119,7 @@ def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile ar
     """
     kept = torch_executed_ops if isinstance(torch_executed_ops, str) else tuple(torch_executed_ops)
     wanted = read_wanted(backend, plan, torch_executed_ops=kept, min_block_size=min_block_size)
-    builder = EngineBuilder(wanted.backends, surgery.export, options_by_backend(wanted.backends, options))
+    builder = EngineBuilder(wanted.backends, surgery.export, wanted.read_options(options))
     captured = _capture(model, args, kwargs, dynamic_shapes)
     wishes = Wishes(
         supports={name: one.supports for name, one in wanted.backends.items()},
@@ -127,6 +127,7 @@ def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile ar
         torch_executed_ops=kept,
         min_block_size=min_block_size,
         plan=wanted.plan,
+        modules=_module_paths(model),
     )
     hybrids = build_methods(
         lambda failures: partition_methods(captured, wishes, failures),
@@ -135,6 +136,13 @@ def compile(  # noqa: A001  named as torch.compile and torch_tensorrt.compile ar
         progress=progress,
     )
     return hybrids if isinstance(model, Mapping) else hybrids[""]
+
+
+def _module_paths(model: Any) -> set[str]:
+    """The paths of the model's modules; none of a program, which keeps those alone that call operators."""
+    entries = model.values() if isinstance(model, Mapping) else [model]
+    owners = [getattr(entry, "__self__", entry) for entry in entries]
+    return {path for one in owners if isinstance(one, torch.nn.Module) for path, _ in one.named_modules()}
 
 
 def _capture(model: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> dict[str, torch.export.ExportedProgram]:

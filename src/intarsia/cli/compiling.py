@@ -87,13 +87,12 @@ def compile_target(
 
     from intarsia import api
     from intarsia.api.wanted import read_wanted
-    from intarsia.engines.options import options_by_backend
     from intarsia.formats.replacement import replacing
     from intarsia.report.coverage import coverage_json, draw_coverage
 
-    backends = read_wanted(**wanted).backends  # what is mistyped is told before the model is made
-    options = read_options(option or (), backends)
-    options_by_backend(backends, options)
+    read = read_wanted(**wanted)  # what is mistyped is told before the model is made
+    options = read_options(option or (), read.backends)
+    read.read_options(options)
     made = load_target(target)
 
     with progress_reporter("building engines", before="capturing and partitioning the model") as progress:
@@ -109,7 +108,7 @@ def compile_target(
         )
     if write_plan is not None:
         with replacing(write_plan) as file:
-            file.write_text(f"{api.plan(hybrid)}\n", encoding="utf-8")
+            file.write_text(str(api.plan(hybrid)), encoding="utf-8")
     with activity(f"saving {output}") as progress:
         calls = target_calls(made) if test_vectors else None
         api.save(hybrid, output, format=format, test_vectors=calls, progress=progress)

@@ -59,7 +59,10 @@ def read_options(texts: Iterable[str], backends: Collection[str]) -> dict[str, A
         if len(backends) > 1:
             backend, separator, name = (part.strip() for part in name.partition(":"))
             if not (separator and name):
-                raise _wrong(text, "no backend whose option it is", "BACKEND:NAME=VALUE, for there are several")
+                example = f"--option {next(iter(backends))}:{name or backend}={text.partition('=')[2].strip()}"
+                raise _wrong(
+                    text, "no backend whose option it is", "BACKEND:NAME=VALUE, for there are several", example
+                )
             place = options.setdefault(backend, {})
         if name in place:
             raise ArgumentError(
@@ -82,10 +85,10 @@ def _read_option(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _wrong(text: str, found: str, expected: str) -> ArgumentError:
+def _wrong(text: str, found: str, expected: str, example: str = "") -> ArgumentError:
     return ArgumentError(
         f"--option {text}",
         found=found,
         expected=expected,
-        fix="Write the name of the option, an equals sign and the value.",
+        fix=f"Write {example}." if example else "Write the name of the option, an equals sign and the value.",
     )

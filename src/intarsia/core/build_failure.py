@@ -35,3 +35,15 @@ class BuildFailure:
     def told(self) -> str:
         """Why the operators concerned are not in an engine of the backend, as a short phrase."""
         return f"could not be built: {self.reason}" if self.operators else f"{self.partition} could not be built"
+
+    @property
+    def advice(self) -> str:
+        """What to do where it is not known which operator is to blame, to be told after the reason.
+
+        Example:
+            >>> BuildFailure("", "openvino_2", "openvino", ("relu", "sin"), (), "no memory").advice
+            '; leave the one to blame of its 2 operators in torch with torch_executed_ops'
+        """
+        if self.operators or len(self.nodes) < 2:
+            return ""
+        return f"; leave the one to blame of its {len(self.nodes)} operators in torch with torch_executed_ops"

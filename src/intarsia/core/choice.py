@@ -41,7 +41,7 @@ class BackendChoice:
                 and module paths to either.
 
         Raises:
-            ArgumentError: It is none of these, or empty.
+            ArgumentError: It is none of these, or empty, or an order has a name twice, or one after "torch".
         """
         if isinstance(backend, Mapping) and backend:
             return cls({key: _read_order(f"backend, {key!r}", names) for key, names in backend.items()})
@@ -64,4 +64,19 @@ def _read_order(subject: str, given: Any) -> tuple[str, ...]:
             fix="Write backend='openvino', backend=['onnxruntime', 'openvino'] or "
             "backend={'': 'openvino', 'encoder.layer.0': 'onnxruntime', 'aten.softmax': 'torch'}.",
         )
-    return tuple(names[: names.index(TORCH)] if TORCH in names else names)
+    _check_order(subject, names)
+    return tuple(name for name in names if name != TORCH)
+
+
+def _check_order(subject: str, names: Sequence[str]) -> None:
+    """Refuse an order with a name that it never comes to: torch takes everything, and a backend what it can at once."""
+    repeated = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    unreached = names[names.index(TORCH) + 1 :] if TORCH in names else ()
+    if repeated is None and not unreached:
+        return
+    raise ArgumentError(
+        subject,
+        found=f"{repeated!r} twice" if repeated is not None else f"{unreached[0]!r} after {TORCH!r}, which takes all",
+        expected="each name once, and torch last, if at all",
+        fix=f"Leave out the second {repeated!r}." if repeated is not None else f"Leave out {TORCH!r}, or put it last.",
+    )

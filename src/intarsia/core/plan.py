@@ -112,6 +112,8 @@ class PartitionPlan:
             # What Windows writes may begin with a mark of its encoding.
             text = str(given) if is_text else Path(given).read_text(encoding="utf-8-sig")
             values = json.loads(text.removeprefix("\ufeff"), object_pairs_hook=_as_mapping)
+        except FileNotFoundError as error:
+            raise _unreadable(subject, "no file of that name") from error
         except (OSError, ValueError, RecursionError) as error:
             raise _unreadable(subject, f"what cannot be read ({first_line(error)})") from error
         return cls._from_values(subject, values)
@@ -121,7 +123,12 @@ class PartitionPlan:
         if not isinstance(values, Mapping) or values.get("format") != _FORMAT:
             raise _unreadable(subject, f'no "format": "{_FORMAT}"')
         if values.get("version") != _VERSION:
-            raise _unreadable(subject, f"version {values.get('version')!r}")
+            raise ArgumentError(
+                subject,
+                found=f"version {values.get('version')!r}",
+                expected=f"version {_VERSION}, which this intarsia reads",
+                fix="Compile without the plan, and take that of the new hybrid.",
+            )
         methods = values.get("methods")
         if not isinstance(methods, Mapping) or not all(isinstance(entries, list) for entries in methods.values()):
             raise _unreadable(subject, "no lists of operators by method")
@@ -135,9 +142,14 @@ class PartitionPlan:
         )
 
     @property
-    def backends(self) -> tuple[str, ...]:
-        """The backends of the engines, each once."""
-        return tuple(dict.fromkeys(one.backend for entries in self.methods.values() for one in entries if one.backend))
+    def backends(self) -> dict[str, str]:
+        """The backends of the engines, each once; and for each how messages name the first entry of one."""
+        found: dict[str, str] = {}
+        for name, entries in self.methods.items():
+            for i, one in enumerate(entries):
+                if one.backend:
+                    found.setdefault(one.backend, f"plan, method {name!r}, entry {i} ({one.node}), place {one.place!r}")
+        return found
 
     def __str__(self) -> str:
         methods = ",\n".join(f"    {json.dumps(name)}: {_lines(entries)}" for name, entries in self.methods.items())

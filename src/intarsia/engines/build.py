@@ -107,7 +107,7 @@ class EngineBuilder:
         try:
             built = self._backends[backend].build(program, self._options[backend])
         except EngineBuildFailed as error:
-            raise _Refusal(error.found, error.operators) from error
+            raise _Refusal(_reason(error), error.operators) from error
         except IntarsiaError:
             # A library that is missing, an option that is wrong: the caller's to mend, whatever the partition.
             raise
@@ -123,6 +123,11 @@ class _Refusal(Exception):
         super().__init__(reason)
         self.reason = reason
         self.operators = operators
+
+
+def _reason(error: EngineBuildFailed) -> str:
+    """What a backend found, to be told after its name."""
+    return error.found.removeprefix("that ").removeprefix("it refuses the program: ")
 
 
 def _ignore(done: int, total: int, name: str) -> None:

@@ -7,16 +7,19 @@ from contextlib import nullcontext
 from typing import Any
 
 from intarsia.core.backend import Backend
-from intarsia.errors import ArgumentError, EngineError, IntarsiaError, first_line, near_match
+from intarsia.errors import ArgumentError, EngineError, EngineUnavailable, IntarsiaError, first_line, near_match
 
 
-def options_by_backend(backends: Mapping[str, Backend], options: Any) -> dict[str, Mapping[str, Any]]:
+def options_by_backend(
+    backends: Mapping[str, Backend], options: Any, places: Mapping[str, str] | None = None
+) -> dict[str, Mapping[str, Any]]:
     """The options of each backend, before anything is captured or built with them.
 
     Args:
         backends: The backends that are to build engines, by their names.
         options: Of one backend its options; of several a mapping from names of backends to the options of each, in
             which those without options may be left out; or None.
+        places: What wants a backend, by its name, where that is worth telling when its library is not installed.
 
     Raises:
         ArgumentError: They are no such mapping, or a backend does not take one of its options.
@@ -27,9 +30,15 @@ def options_by_backend(backends: Mapping[str, Backend], options: Any) -> dict[st
         raise _no_mapping(
             "options", options, 'Write options={"NAME": "value"}, with the names of the backend\'s library.'
         )
+    if len(backends) == 1:
+        _refuse_nested(next(iter(backends)), options or {})
     given = {name: options or {} for name in backends} if len(backends) == 1 else _read_several(backends, options or {})
     for name, backend in backends.items():
-        with IntarsiaError.within(f"backend {name!r}") if len(backends) > 1 else nullcontext():
+        place = (places or {}).get(name)
+        with (
+            EngineUnavailable.within(place) if place else nullcontext(),
+            IntarsiaError.within(f"backend {name!r}") if len(backends) > 1 else nullcontext(),
+        ):
             _check(name, backend, given[name])
     return given
 
@@ -46,6 +55,17 @@ def _check(name: str, backend: Backend, options: Mapping[str, Any]) -> None:
             expected="that it takes them, or refuses one",
             fix="Mend its method check_options, or compile with another backend.",
         ) from error
+
+
+def _refuse_nested(backend: str, options: Mapping[str, Any]) -> None:
+    if isinstance(options.get(backend), Mapping):
+        shown = ", ".join(f"{name!r}: {value!r}" for name, value in options[backend].items())
+        raise ArgumentError(
+            "options",
+            found=f"options by backend, for {backend!r} alone",
+            expected="the options themselves, where one backend builds all engines",
+            fix=f"Write options={{{shown}}}.",
+        )
 
 
 def _read_several(backends: Mapping[str, Backend], options: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

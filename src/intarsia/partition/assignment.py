@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import torch
 
@@ -23,13 +23,14 @@ class Assignment:
     Args:
         choice: What the caller chose.
         graphs: The graphs of all methods; what is chosen for has to be in one of them.
+        modules: Paths of the model's modules, where they are known, for the message about one that calls no operator.
 
     Raises:
         PartitionError: A key of the choice is no operator and no module path of the graphs, or two mean the same and
             tell different orders.
     """
 
-    def __init__(self, choice: BackendChoice, graphs: Iterable[torch.fx.Graph]) -> None:
+    def __init__(self, choice: BackendChoice, graphs: Iterable[torch.fx.Graph], modules: Collection[str] = ()) -> None:
         nodes = [node for graph in graphs for node in graph.nodes if is_operator(node)]
         names = dict.fromkeys(map(operator_name, nodes))
         packets = {name.rpartition(".")[0] for name in names} - {MODEL}  # "cond" has no overload
@@ -43,6 +44,8 @@ class Assignment:
                 _add(self._operators, name, order)
             elif path == MODEL or path in paths:
                 _add(self._modules, path, order)
+            elif path in modules:
+                raise _idle(name)
             else:
                 raise _unmatched(name, [*names, *paths], packets)
 
@@ -70,6 +73,15 @@ def _outward(path: str) -> list[str]:
     """A module's path, and those of the modules that hold it, up to the model's."""
     parts = path.split(".") if path else []
     return [".".join(parts[:count]) for count in range(len(parts), -1, -1)]
+
+
+def _idle(path: str) -> PartitionError:
+    return PartitionError(
+        "backend",
+        found=f"{path!r}, a module that calls no operator of the captured graph",
+        expected="modules that call one",
+        fix="Leave out the key.",
+    )
 
 
 def _unmatched(name: str, known: list[str], packets: Iterable[str]) -> PartitionError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -59,6 +59,7 @@ class Wishes:
         torch_executed_ops: Operators, or names of operators, that stay in torch.
         min_block_size: Fewest operators that make an engine worth while, at least 1.
         plan: Where each operator is to run, whatever `choice` and what follows it say.
+        modules: Paths of the model's modules, where they are known.
     """
 
     supports: Mapping[str, Supports]
@@ -66,6 +67,7 @@ class Wishes:
     torch_executed_ops: Iterable[Any] = ()
     min_block_size: int = 1
     plan: PartitionPlan | None = None
+    modules: Collection[str] = ()
 
 
 def partition(
@@ -116,7 +118,7 @@ def partition_methods(
     wishes = replace(wishes, torch_executed_ops=given if isinstance(given, str) else tuple(given))
     graphs = [program.graph for program in programs.values()]
     check_operators(graphs, wishes.torch_executed_ops)
-    assignment = Assignment(wishes.choice or BackendChoice({MODEL: tuple(wishes.supports)}), graphs)
+    assignment = Assignment(wishes.choice or BackendChoice({MODEL: tuple(wishes.supports)}), graphs, wishes.modules)
     if wishes.plan is not None:
         check_names(wishes.plan.methods, [name or FORWARD for name in programs])
     written = frozenset(written_memory(programs.values()))
@@ -275,7 +277,7 @@ class _Attempt:
 def _told(failures: Iterable[BuildFailure]) -> tuple[tuple[str, str], ...]:
     """Names of what could not be built, and what its backend says."""
     return tuple(
-        (name, f"a refusal by {failure.backend}: {failure.reason}")
+        (name, f"a refusal by {failure.backend}: {failure.reason}{failure.advice}")
         for failure in failures
         for name in failure.operators or (failure.partition,)
     )

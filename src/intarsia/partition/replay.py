@@ -83,14 +83,44 @@ def _block(name: str, places: Mapping[Node, PlannedOperator], graph: torch.fx.Gr
 
 
 def _compare(found: Sequence[PlannedOperator], planned: Sequence[PlannedOperator]) -> None:
-    """Refuse a plan for another graph: tell where the two part."""
+    """Refuse a plan for another graph, or one with lines too many or too few: tell where the two part."""
+    _refuse_lost_lines(found, planned)
     for i, (one, other) in enumerate(zip(found, planned, strict=False)):
-        if (one.node, one.operator, one.module, one.inputs) != (other.node, other.operator, other.module, other.inputs):
+        if _identity(one) != _identity(other):
             raise _foreign(f"{other.description} as its operator {i + 1}", one.description)
     if len(found) != len(planned):
-        rest = max(found, planned, key=len)[min(len(found), len(planned))]
-        which = "lacks" if len(found) > len(planned) else "has too many of, from"
-        raise _foreign(f"{len(planned)} operators; it {which} {rest.description}", f"{len(found)}")
+        rest = planned[len(found)]
+        raise _foreign(f"{len(planned)} operators; it has too many of, from {rest.description}", f"{len(found)}")
+
+
+def _refuse_lost_lines(found: Sequence[PlannedOperator], planned: Sequence[PlannedOperator]) -> None:
+    """Refuse a plan of which a line is there twice, or that fits this graph but for lines that are not there."""
+    seen = set()
+    for one in planned:
+        if _identity(one) in seen:
+            raise PartitionError(
+                one.subject,
+                found=f"two lines for {one.description}",
+                expected="one line for each operator",
+                fix="Leave out one of them.",
+            )
+        seen.add(_identity(one))
+    missing = [one for one in found if _identity(one) not in seen]
+    kept = [_identity(one) for one in found if _identity(one) in seen]
+    if missing and kept == [_identity(one) for one in planned]:
+        more = f" and of {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise PartitionError(
+            "plan",
+            found=f"{len(planned)} operators; it lacks the line of {missing[0].description}{more}",
+            expected=f"{len(found)}, a line for each operator of the captured graph",
+            fix="Put the line back in its place. If the model has grown, compile without the plan, and take that of "
+            "the new hybrid.",
+        )
+
+
+def _identity(one: PlannedOperator) -> tuple[object, ...]:
+    """What a line says of an operator, wherever it runs."""
+    return one.node, one.operator, one.module, one.inputs
 
 
 def _foreign(found: str, expected: str) -> PartitionError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,9 +18,10 @@ from intarsia.engines.openvino.attention import clear_rows_without_keys
 from intarsia.engines.openvino.engine import compile_model
 from intarsia.engines.openvino.library import DEVICE, complete_options, element_types, find_core, import_openvino
 from intarsia.engines.openvino.positions import find_input_positions
+from intarsia.engines.openvino.refusal import refused, refused_conversion
 from intarsia.engines.openvino.source import find_constants, pack_model
 from intarsia.engines.openvino.table import is_listed
-from intarsia.errors import EngineBuildFailed, shorten
+from intarsia.engines.openvino.unbinding import split_unbinds
 
 
 def build_engine(program: torch.export.ExportedProgram, options: Mapping[str, Any]) -> BuiltEngine:
@@ -56,6 +56,7 @@ def _convert(program: torch.export.ExportedProgram) -> tuple[Any, dict[str, list
 
     module = _flat_module(_decompose(program))
     clear_rows_without_keys(module)
+    split_unbinds(module)
     for node in module.graph.nodes:
         _add_tensor_meta(node)
     outputs = _take_repeated_outputs_out(module)
@@ -65,8 +66,7 @@ def _convert(program: torch.export.ExportedProgram) -> tuple[Any, dict[str, list
         decoder = TorchFXPythonDecoder(module)
         converted = frontend.convert(frontend.load(decoder))
     except Exception as error:
-        unconverted = re.findall(r"\baten\.\w+\.\w+", str(error).partition(_UNCONVERTED)[2])
-        raise _refused(f"{type(error).__name__}: {_first_lines(error)}", unconverted) from error
+        raise refused_conversion(error, module, program) from error
     inputs = module.graph.find_nodes(op="placeholder")
     model = _with_all_ports(converted, inputs, outputs)
     _check_ports("input", model.inputs, [node.meta["val"] for node in inputs])
@@ -121,7 +121,7 @@ def _with_all_ports(converted: Any, inputs: Sequence[torch.fx.Node], outputs: Se
     parameters = [found[node.name] if node.name in found else _parameter(node.meta["val"]) for node in inputs]
     unique = list(dict.fromkeys(outputs))
     if len(unique) != len(converted.outputs):
-        raise _refused(f"the converted model has {len(converted.outputs)} outputs where the program has {len(unique)}")
+        raise refused(f"the converted model has {len(converted.outputs)} outputs where the program has {len(unique)}")
     sources = dict(zip(unique, (port.get_node().input_value(0) for port in converted.outputs), strict=True))
     return openvino.Model([opset.result(sources[node]) for node in outputs], parameters, "engine")
 
@@ -150,7 +150,7 @@ def _flat_module(program: torch.export.ExportedProgram) -> torch.fx.GraphModule:
     """The program's graph with its state as attributes, as the decoder wants it: user inputs in, user outputs out."""
     signature = program.graph_signature
     if any(spec.kind is not OutputKind.USER_OUTPUT for spec in signature.output_specs):
-        raise _refused("it writes state or inputs")
+        raise refused("it writes state or inputs")
     specs = {spec.arg.name: spec for spec in signature.input_specs}
     state: dict[str, torch.Tensor] = {}
     graph = torch.fx.Graph()
@@ -177,7 +177,7 @@ def _flat_module(program: torch.export.ExportedProgram) -> torch.fx.GraphModule:
 def _state_value(program: torch.export.ExportedProgram, spec: InputSpec) -> torch.Tensor:
     value = program.state_dict.get(spec.target, program.constants.get(spec.target))
     if not isinstance(value, torch.Tensor):
-        raise _refused(f"its input {spec.arg.name!r} is of the kind {spec.kind.name}")
+        raise refused(f"its input {spec.arg.name!r} is of the kind {spec.kind.name}")
     return value.detach()
 
 
@@ -203,51 +203,21 @@ def _tensor_metadata(value: torch.Tensor) -> TensorMetadata:
 def _output_nodes(output: torch.fx.Node) -> list[torch.fx.Node]:
     outputs = output.args[0]
     if not isinstance(outputs, Sequence):
-        raise _refused(f"its output {outputs} is no sequence")
+        raise refused(f"its output {outputs} is no sequence")
     nodes = [output for output in outputs if isinstance(output, torch.fx.Node)]
     if len(nodes) != len(outputs):
-        raise _refused("it returns something else than tensors")
+        raise refused("it returns something else than tensors")
     return nodes
 
 
 def _check_ports(kind: str, ports: Sequence[Any], values: Sequence[torch.Tensor]) -> None:
     if len(ports) != len(values):
-        raise _refused(f"the converted model has {len(ports)} {kind}s where the program has {len(values)}")
+        raise refused(f"the converted model has {len(ports)} {kind}s where the program has {len(values)}")
     for i, (port, value) in enumerate(zip(ports, values, strict=True)):
         rank = port.partial_shape.rank
         expected = element_types().get(value.dtype)
         if port.element_type != expected or rank.is_dynamic or rank.get_length() != value.dim():
-            raise _refused(
+            raise refused(
                 f"{kind} {i} of the converted model is {port.element_type.to_string()}{port.partial_shape} "
                 f"where the program has {value.dtype}{list(value.shape)}"
             )
-
-
-def _refused(reason: str, operators: Sequence[str] = ()) -> EngineBuildFailed:
-    return EngineBuildFailed(
-        "OpenVINO",
-        found=f"that it refuses the program: {reason}",
-        expected="a program that it converts",
-        fix="Keep the operator concerned in torch with torch_executed_ops.",
-        operators=operators,
-    )
-
-
-# Lines of OpenVINO's errors that tell nothing: its source positions, and that what failed has failed.
-_EMPTY_WORDS = (
-    "Check ",
-    "Exception from ",
-    "Converting input model",
-    "FrontEnd API failed",
-    "Model wasn't",
-    "Summary:",
-)
-_UNCONVERTED = "No conversion rule found for operations: "
-
-
-def _first_lines(error: Exception) -> str:
-    """What went wrong, without OpenVINO's source positions and its advice to report the fault."""
-    lines = [line.strip().removeprefix("-- ") for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(_EMPTY_WORDS)]
-    summary = [line for line in told if line.startswith(_UNCONVERTED)]
-    return shorten(" ".join(summary or told[:3] or lines[:3]), 400)
