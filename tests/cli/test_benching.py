@@ -178,6 +178,7 @@ def test_a_ratio_has_three_significant_digits(
     spread = Spread(ratio, ratio, ratio)
     rows = (Row("file", 1.0, spread, None), Row("model", 1.0, spread, spread))
     monkeypatch.setattr("intarsia.measurement.measure", lambda *_, **__: Measurement(rows, 3, 1))
+    monkeypatch.setenv("COLUMNS", "200")
     assert f"{told} ({told} to {told})" in bench("counter.pt2", "--against", "factories.py:counter").stdout
 
 

@@ -125,5 +125,8 @@ def test_the_seed_decides_what_is_drawn_and_sizes_are_in_the_middle(counter: Pro
 
 def test_what_cannot_be_drawn_is_asked_for_in_the_words_of_the_command(here: Path) -> None:
     program = api.load(here / "bins.pt2")
-    with pytest.raises(ConventionError, match=r"input 'ids': .*mask\. Add a file\.$"), drawing_faults("Add a file."):
+    with (
+        pytest.raises(ConventionError, match=r"input 'ids': .*mask\. Add a file\. Test"),
+        drawing_faults("Add a file."),
+    ):
         draw_calls(program, [0])

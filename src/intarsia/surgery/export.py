@@ -77,12 +77,14 @@ def check_hybrid(hybrid: object) -> None:
         HybridError: It is no graph module.
     """
     if not isinstance(hybrid, GraphModule):
+        is_model = isinstance(hybrid, torch.nn.Module)
         raise HybridError(
             "argument 'hybrid'",
             found=with_article(type(hybrid).__qualname__),
             expected="a torch.fx.GraphModule",
-            fix="Compile the model first (intarsia.compile), or trace it to a GraphModule; what intarsia.load returned "
-            "is exported already.",
+            fix="Compile the model first (intarsia.compile), or trace it to a GraphModule."
+            if is_model
+            else "Pass what intarsia.compile returned; what intarsia.load returned is exported already.",
         )
 
 

@@ -22,8 +22,7 @@ def describe_complex_inputs(hybrid: GraphModule) -> GraphModule:
     Args:
         hybrid: Not modified; the new one has the very attributes of it.
     """
-    shown: Graph = getattr(hybrid, "graph", Graph())  # the exporter refuses what has none
-    wrong = [node for node in shown.find_nodes(op="placeholder") if _is_described_as_real(node)]
+    wrong = [node for node in hybrid.graph.find_nodes(op="placeholder") if _is_described_as_real(node)]
     if not wrong:
         return hybrid
     images: dict[Node, Node] = {}
