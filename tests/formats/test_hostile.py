@@ -189,10 +189,7 @@ def test_a_file_of_ours_has_no_pickle(ours: Path, sentinel: Sentinel) -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        (
-            "data/aotinductor/model/a.so",
-            "an AOTInductor package, whose folder 'data/aotinductor/model' holds native code",
-        ),
+        ("data/aotinductor/model/a.so", r"'data/aotinductor/model.*'(,? which is| holds) native code"),
         ("extra/a.so", "the member 'extra/a.so', which is native code"),
         ("data/weights/kernel.cubin", "the member 'data/weights/kernel.cubin', which is native code"),
     ],
