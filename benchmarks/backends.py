@@ -1,11 +1,12 @@
 """Calls of the demo's encoder with each backend: as one engine, as the hybrid with attention in torch, and bare.
 
-    python benchmarks/backends.py [--backend NAME ...] [--batch 8] [--length 64] [--rounds 15]
+    python benchmarks/backends.py [--backend NAME ...] [--batch 8] [--length 64] [--rounds 15] [--threads N]
 
 One process for each backend, in which all calls take turns; medians, and ratios to the bare call: the same model
 converted as a whole and called by the backend's library alone, with the same tensors. Eager torch and `torch.compile`
 are beside them in each process. Build times are those of `intarsia.compile` and of the bare conversion.
-OMP_WAIT_POLICY=PASSIVE in the environment lets torch's idle threads leave the cores to the engines.
+OMP_WAIT_POLICY=PASSIVE in the environment lets torch's idle threads leave the cores to the engines. --threads is the
+number of threads of engines of ONNX Runtime; the bare session keeps the number that ONNX Runtime chooses.
 """
 
 from __future__ import annotations
@@ -93,13 +94,14 @@ def timed(make: Callable[[], Any]) -> tuple[Any, float]:
 
 
 @torch.no_grad()
-def compare(backend: str, batch: int, length: int, rounds: int) -> None:
+def compare(backend: str, batch: int, length: int, rounds: int, threads: int | None) -> None:
     """Print the times of one backend."""
     encoder = minilm.load_encoder()
     ids = torch.randint(1000, 2000, (batch, length), generator=torch.Generator().manual_seed(0))
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    (whole, engines), whole_time = timed(lambda: make_program(encoder, backend, min_block_size=3))
-    (demo, parts), demo_time = timed(lambda: make_program(encoder, backend, torch_executed_ops=ATTENTION))
+    own = {"options": {"intra_op_num_threads": threads}} if threads and backend == "onnxruntime" else {}
+    (whole, engines), whole_time = timed(lambda: make_program(encoder, backend, min_block_size=3, **own))
+    (demo, parts), demo_time = timed(lambda: make_program(encoder, backend, torch_executed_ops=ATTENTION, **own))
     bare, bare_time = timed(lambda: BARE[backend](encoder, inputs))
     compiled = torch.compile(encoder)
     built = {
@@ -123,12 +125,14 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int)
     options = parser.parse_args()
     chosen = options.backend or list(BARE)
     if len(chosen) == 1:
-        compare(chosen[0], options.batch, options.length, options.rounds)
+        compare(chosen[0], options.batch, options.length, options.rounds, options.threads)
         return
-    sizes = [f"--{name}={getattr(options, name)}" for name in ("batch", "length", "rounds")]
+    numbers = {name: getattr(options, name) for name in ("batch", "length", "rounds", "threads")}
+    sizes = [f"--{name}={number}" for name, number in numbers.items() if number]
     for backend in chosen:  # in processes of their own, for the libraries' threads disturb each other
         subprocess.run([sys.executable, __file__, "--backend", backend, *sizes], check=True)
 

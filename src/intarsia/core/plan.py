@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -159,7 +160,7 @@ class PartitionPlan:
 def _as_mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        repeated = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+        ((repeated, _),) = Counter(key for key, _ in pairs).most_common(1)
         message = f"{repeated!r} twice in one object"
         raise ValueError(message)
     return values

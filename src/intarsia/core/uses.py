@@ -12,12 +12,11 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from intarsia.core.backend import MASKS, POSITIONS
+from intarsia.core.dim import Size
 from intarsia.core.engine_calls import read_containers
 from intarsia.core.op import RUN_ENGINE
 
 aten = torch.ops.aten
-
-Size: TypeAlias = int | torch.SymInt
 
 
 class Range(NamedTuple):

@@ -187,15 +187,18 @@ class _Partitioner:
 
     def _supports(self) -> dict[str, Supports]:
         """What each backend supports, but for what no engine can do and the operators that it could not build."""
-        return {name: partial(self._refuse, name) for name in self.wishes.supports}
+        return {name: partial(self._refuse, name, self._unbuilt(name)) for name in self.wishes.supports}
 
-    def _refuse(self, backend: str, node: torch.fx.Node) -> str | None:
-        refused = {
+    def _unbuilt(self, backend: str) -> dict[str, str]:
+        """The operators that a backend could not build, and why."""
+        return {
             operator: failure.told
             for failure in self.failures
             if failure.backend == backend
             for operator in failure.operators
         }
+
+    def _refuse(self, backend: str, refused: Mapping[str, str], node: torch.fx.Node) -> str | None:
         misfit = self._misfits.get(node.name)
         return misfit or refused.get(str(node.target)) or ask(backend, self.wishes.supports[backend], node)
 

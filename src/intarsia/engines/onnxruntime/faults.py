@@ -71,10 +71,6 @@ def _is_floating(node: torch.fx.Node) -> bool:
     return any(value.meta["val"].is_floating_point() for value in node.all_input_nodes)
 
 
-def _is_wide(node: torch.fx.Node) -> bool:
-    return _first(node).dtype is torch.int64
-
-
 def _divides_otherwise(node: torch.fx.Node) -> bool:
     """Whether a division of floats, or one of integers by anything else than a constant other than 0 and -1."""
     divisor: Any = node.args[1]
@@ -123,7 +119,6 @@ _ORDER = ((_always, "ONNX Runtime writes in any order where positions are equal"
 _NANS = ((_always, "ONNX Runtime does not find NaN"),)
 _EMPTY = ((_may_be_empty, "ONNX Runtime computes it otherwise where there may be no elements"),)
 _NOTHING = ((_may_reduce_nothing, "ONNX Runtime computes it otherwise where there may be no elements"),)
-_WIDE = ((_is_wide, "ONNX Runtime adds and multiplies 64-bit integers as floats here"),)
 _WHOLE = ((_reduces_everything, "the exporter does not take it without axes"),)
 _DIVISION = ((_divides_otherwise, "ONNX Runtime divides otherwise, save integers by a constant"),)
 _DIVISOR = ((_divides_by_another_number, "ONNX Runtime divides otherwise with a divisor or a window partly outside"),)
@@ -145,7 +140,6 @@ FAULTS: Mapping[str, Sequence[tuple[Check, str]]] = {
     **dict.fromkeys(
         ("max_pool3d_with_indices.default", "adaptive_max_pool2d.default", "adaptive_max_pool1d.default"), _NANS
     ),
-    **dict.fromkeys(("prod.default", "prod.dim_int", "sum.default", "sum.dim_IntList"), _WIDE),
     **dict.fromkeys(("std.correction", "std.dim", "std.default", "std_mean.correction", "std_mean.default"), _EMPTY),
     **dict.fromkeys(("var.correction", "var.dim", "var.default", "var_mean.correction", "var_mean.default"), _EMPTY),
     **dict.fromkeys(("amax.default", "amin.default"), _WHOLE + _EMPTY),
