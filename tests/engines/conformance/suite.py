@@ -6,9 +6,9 @@ import gc
 import io
 import sys
 import tempfile
-import threading
 import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -187,7 +187,6 @@ class BackendConformance:
     def test_calls_from_many_threads(self, small: Any) -> None:
         module, program, built = small
         engine, signature = self.constant(program, built), signature_of(program)
-        wrong: list[str] = []
 
         def call(seed: int) -> None:
             generator = torch.Generator().manual_seed(seed)
@@ -195,15 +194,10 @@ class BackendConformance:
                 x = torch.randn(1 + seed * 7, 512, generator=generator)
                 (result,) = run_engine([x], engine, signature)
                 with torch.no_grad():
-                    if not torch.allclose(result, module(x), atol=1e-5):
-                        wrong.append(f"thread {seed}")
+                    torch.testing.assert_close(result, module(x), rtol=1e-5, atol=1e-5)
 
-        threads = [threading.Thread(target=call, args=(seed,)) for seed in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert wrong == []
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(call, range(8)))  # raises what a thread raised
 
     def test_two_engines_in_one_program(self, small: Any, large: Any) -> None:
         engines = [self.constant(*small[1:]), self.constant(*large)]
