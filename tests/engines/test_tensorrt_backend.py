@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -66,18 +67,21 @@ class Stream:
         self.waits.append(other.cuda_stream)
 
 
+@pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("current", [0, 5])
 def test_a_call_keeps_the_order_of_the_current_stream_and_leaves_the_default_one(
-    current: int, monkeypatch: pytest.MonkeyPatch
+    current: int, fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     streams = {handle: Stream(handle) for handle in (0, 5)}
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: streams[current])
     monkeypatch.setattr(torch.cuda, "default_stream", lambda device: streams[0])
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
     monkeypatch.setattr(tensorrt_engine, "_own_stream", cache(Stream))
-    with tensorrt_engine.engine_stream(torch.device("cuda", 0)) as handle:
+    with suppress(EngineError), tensorrt_engine.engine_stream(torch.device("cuda", 0)) as handle:
         assert handle == (current or 9)
         assert streams[current].waits == []
+        if fails:  # what was queued before still reads the inputs
+            raise EngineError("engine", found="a failed call", expected="a result", fix="")
     own: Any = tensorrt_engine._own_stream(torch.device("cuda", 0))
     assert (own.waits, streams[current].waits) == (([0], [9]) if current == 0 else ([], []))
 

@@ -200,8 +200,10 @@ def engine_stream(device: torch.device) -> Iterator[int]:
         return
     own = _own_stream(device)
     own.wait_stream(current)
-    yield int(own.cuda_stream)
-    current.wait_stream(own)
+    try:
+        yield int(own.cuda_stream)
+    finally:
+        current.wait_stream(own)
 
 
 def on_device(device: torch.device) -> Any:
