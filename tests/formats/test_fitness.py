@@ -109,6 +109,10 @@ def test_what_only_rebuilding_needs_is_an_obstacle_where_an_engine_has_to_be_reb
     found = check_fitness(save("double", {"payload_bytes": 0}))
     assert found.verdict == "cannot run"
     assert found.obstacles == ("engine 'standin_0': it is made at its first call, and this takes more: no hammer",)
+    found = check_fitness(save("double", {"target": "elsewhere"}))
+    assert found.obstacles == (
+        "engine 'standin_0': version 1.0 built it for elsewhere, and to rebuild it takes more: no hammer",
+    )
 
 
 @pytest.mark.parametrize("backend", ["nowhere", "broken"])
