@@ -101,18 +101,25 @@ def test_a_missing_library_is_an_obstacle(save: Callable[..., Path], standin: St
     assert check_fitness(save("double")).obstacles == ("engine 'standin_0': the stand-in is not installed",)
 
 
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"payload_bytes": 0}, "it is made at its first call, and this takes more: no hammer"),
+        ({"target": "elsewhere"}, "version 1.0 built it for elsewhere, and to rebuild it takes more: no hammer"),
+    ],
+)
 def test_what_only_rebuilding_needs_is_an_obstacle_where_an_engine_has_to_be_rebuilt(
-    save: Callable[..., Path], standin: StandInBackend, monkeypatch: pytest.MonkeyPatch
+    save: Callable[..., Path],
+    standin: StandInBackend,
+    monkeypatch: pytest.MonkeyPatch,
+    changed: dict[str, object],
+    told: str,
 ) -> None:
     monkeypatch.setattr(standin, "missing_to_rebuild", lambda: "no hammer", raising=False)
     assert check_fitness(save("double")).verdict == "runs"
-    found = check_fitness(save("double", {"payload_bytes": 0}))
+    found = check_fitness(save("double", changed))
     assert found.verdict == "cannot run"
-    assert found.obstacles == ("engine 'standin_0': it is made at its first call, and this takes more: no hammer",)
-    found = check_fitness(save("double", {"target": "elsewhere"}))
-    assert found.obstacles == (
-        "engine 'standin_0': version 1.0 built it for elsewhere, and to rebuild it takes more: no hammer",
-    )
+    assert found.obstacles == (f"engine 'standin_0': {told}",)
 
 
 @pytest.mark.parametrize("backend", ["nowhere", "broken"])
